@@ -1,0 +1,42 @@
+# `make demo` and `make test` work on a machine that has only Python (3.11 or newer) and make.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+JOBS ?= auto
+
+.PHONY: demo test test-all lint types format clean
+
+demo: $(VENV)/.cli  ## fit the paper's polynomial with the four samplers: prints a table, draws balson_demo.png
+	$(BIN)/balson demo
+
+test: $(VENV)/.test  ## the test suite without the long statistical tests
+	$(BIN)/python -m pytest -n $(JOBS) -m "not slow"
+
+test-all: $(VENV)/.test  ## every test
+	$(BIN)/python -m pytest -n $(JOBS)
+
+lint: $(VENV)/.test
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(VENV)/.test
+	$(BIN)/pyright
+
+format: $(VENV)/.test
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+$(VENV)/bin/python:
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade pip
+
+$(VENV)/.cli: pyproject.toml | $(VENV)/bin/python
+	$(BIN)/python -m pip install --quiet --editable ".[cli]"
+	@touch $@
+
+$(VENV)/.test: pyproject.toml | $(VENV)/bin/python
+	$(BIN)/python -m pip install --quiet --editable ".[test]"
+	@touch $@ $(VENV)/.cli
+
+clean:
+	rm -rf $(VENV) build dist .pytest_cache .ruff_cache

@@ -1,0 +1,41 @@
+"""Bayesian least squares on the simplex, in JAX.
+
+Fit ``y = A theta + noise`` with ``theta >= 0`` and ``sum(theta) = C``, one problem or a million, and get the posterior:
+
+1. ``linear_problem(design, target, ...)`` says what is fitted, and checks it.
+2. ``fit(key, problem, method)`` returns a ``Posterior``: mean, standard deviation, intervals, the approximating
+   Dirichlet ``alpha``, its sparse mode ``theta``, the evidence, and whether to trust them.
+3. Methods are ``RS``, ``IS``, ``RSIRS`` and ``ISIRS``, or their names in lower case.
+
+Beside these: ``least_squares`` (the constrained optimum with a certified bound), ``density`` (log-likelihood and
+log-prior of draws), ``dirichlet`` (the distribution, and fits to moments), ``random`` (fast draws).
+"""
+
+from . import density, dirichlet, random
+from .fit import fit
+from .least_squares import LeastSquares, least_squares
+from .posterior import FitError, Posterior, Prediction
+from .problem import Problem, linear_problem
+from .samplers import IS, ISIRS, RS, RSIRS
+from .status import Status
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "IS",
+    "ISIRS",
+    "RS",
+    "RSIRS",
+    "FitError",
+    "LeastSquares",
+    "Posterior",
+    "Prediction",
+    "Problem",
+    "Status",
+    "density",
+    "dirichlet",
+    "fit",
+    "least_squares",
+    "linear_problem",
+    "random",
+]

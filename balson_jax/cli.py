@@ -1,0 +1,48 @@
+"""The command line: ``balson demo``."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+try:
+    import matplotlib
+    import typer
+    from rich.console import Console
+except ImportError as error:
+    sys.exit(f"the balson command needs the package {error.name}; install it with: pip install 'balson_jax[cli]'")
+
+app = typer.Typer(add_completion=False, no_args_is_help=True, help="Bayesian least squares on the simplex.")
+
+
+@app.callback()
+def _root() -> None:
+    """Bayesian least squares on the simplex."""
+
+
+@app.command()
+def demo(
+    seed: Annotated[int, typer.Option(help="Seed of the data and of the draws.")] = 0,
+    out: Annotated[Path, typer.Option(help="Where to write the picture.")] = Path("balson_demo.png"),
+) -> None:
+    """Fit the paper's polynomial with the four samplers; print a table and draw the curves."""
+    from .paper import demo as paper_demo
+
+    matplotlib.use("Agg")
+    console = Console()
+    with console.status("compiling and fitting with four samplers …"):
+        target, posteriors = paper_demo.run(seed)
+    console.print(paper_demo.table(posteriors))
+    console.print("RSIRS and ISIRS count the data again in every round: sharper and sparser than the posterior.")
+    paper_demo.figure(target, posteriors).savefig(out, dpi=120)
+    console.print(f"The curves with their 90 % bands are in {out}.")
+
+
+def main() -> None:
+    """Run the command line."""
+    app()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,82 @@
+"""Proposals: maps from points of the unit cube to draws on the simplex, with their log-density."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Protocol
+
+import jax
+import jax.numpy as jnp
+
+from . import dirichlet
+from .random.dirichlet import dims, log_dirichlet
+from .random.points import uniform
+
+
+class Proposal(Protocol):
+    """What a sampler needs of a proposal."""
+
+    @property
+    def dims(self) -> int:
+        """How many coordinates a point must have."""
+        ...
+
+    def draw(self, bits: jax.Array) -> jax.Array:
+        """Map integer points ``(dims, L)`` to ``ln omega``, ``(K, L)``."""
+        ...
+
+    def log_prob(self, log_omega: jax.Array) -> jax.Array:
+        """Return the log-density of draws ``(K, L)``, shape ``(L,)``."""
+        ...
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class DirichletProposal:
+    """``Dir(alpha)`` with ``alpha`` of shape ``(K,)``."""
+
+    alpha: jax.Array
+
+    @property
+    def dims(self) -> int:
+        """How many coordinates a point must have."""
+        return dims(self.alpha.shape[-1])
+
+    def draw(self, bits: jax.Array) -> jax.Array:
+        """Map integer points to ``ln omega``, ``(K, L)``."""
+        return log_dirichlet(bits, self.alpha)
+
+    def log_prob(self, log_omega: jax.Array) -> jax.Array:
+        """Return the log-density of draws ``(K, L)``."""
+        return dirichlet.log_prob(self.alpha, log_omega=log_omega.T)
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class DefensiveProposal:
+    """The mixture ``share Dir(prior) + (1 - share) Dir(alpha)``.
+
+    A Dirichlet fitted to the posterior's moments alone gives weights of infinite variance near the boundary as soon
+    as some ``alpha_k >= 2 prior_k``. A share of draws from the prior bounds them by ``1 / share``.
+    """
+
+    alpha: jax.Array
+    prior: jax.Array
+    share: jax.Array
+
+    @property
+    def dims(self) -> int:
+        """How many coordinates a point must have: one more, which chooses the component."""
+        return dims(self.alpha.shape[-1]) + 1
+
+    def draw(self, bits: jax.Array) -> jax.Array:
+        """Map integer points to ``ln omega``, ``(K, L)``."""
+        from_prior = uniform(bits[-1], self.alpha.dtype) < self.share
+        return jnp.where(from_prior, log_dirichlet(bits[:-1], self.prior), log_dirichlet(bits[:-1], self.alpha))
+
+    def log_prob(self, log_omega: jax.Array) -> jax.Array:
+        """Return the log-density of the mixture at draws ``(K, L)``."""
+        return jnp.logaddexp(
+            jnp.log(self.share) + dirichlet.log_prob(self.prior, log_omega=log_omega.T),
+            jnp.log1p(-self.share) + dirichlet.log_prob(self.alpha, log_omega=log_omega.T),
+        )

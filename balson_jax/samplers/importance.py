@@ -1,0 +1,162 @@
+"""Importance sampling (IS): weigh every draw of a proposal by likelihood x prior / proposal."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from .. import dirichlet, validation, weights
+from ..density import Pivoted
+from ..proposals import DirichletProposal, Proposal
+from ..random import points as unit_cube
+
+POINTS = ("pseudo",)
+REPLICATES = 16
+DEFAULT_CHUNK = 4096
+
+
+@dataclasses.dataclass(frozen=True)
+class Plan:
+    """How ``num_draws`` draws are laid out: independent replicates, each computed in chunks.
+
+    Draw ``j`` of replicate ``r`` counts if ``j * replicates + r < num_draws``. The layout of points does not depend on the
+    chunk, so neither does the result.
+    """
+
+    num_draws: int
+    chunk: int
+    points: str
+
+    @property
+    def replicates(self) -> int:
+        """How many independent replicates there are."""
+        return min(REPLICATES, self.num_draws)
+
+    @property
+    def per_replicate(self) -> int:
+        """How many draws the largest replicate has."""
+        return -(-self.num_draws // self.replicates)
+
+    @property
+    def block(self) -> int:
+        """How many points share a key."""
+        return min(unit_cube.BLOCK, 1 << (self.per_replicate - 1).bit_length())
+
+    @property
+    def chunk_size(self) -> int:
+        """How many draws of a replicate are computed at a time: ``chunk`` in whole blocks."""
+        needed = -(-self.per_replicate // self.block)
+        return self.block * min(needed, -(-self.chunk // self.block))
+
+    @property
+    def tail_size(self) -> int:
+        """How many of the largest weights a replicate keeps: enough for the tail and its threshold."""
+        return min(weights.tail_size(self.num_draws) + 1, self.per_replicate, self.chunk_size)
+
+
+def importance(
+    key: jax.Array, density: Pivoted, proposal: Proposal, plan: Plan, *, corrects: bool, log_moments: bool
+) -> weights.Estimate:
+    """Run one pass of importance sampling on one problem.
+
+    Args:
+      key: a PRNG key.
+      density: the problem.
+      proposal: where draws come from.
+      plan: how many draws, and how they are computed.
+      corrects: whether the weights carry prior / proposal, or the proposal is itself the prior of this pass.
+      log_moments: whether ``E[ln omega]`` is wanted.
+
+    Returns:
+      The estimate.
+    """
+    dtype = density.prior.dtype
+    num_chunks = -(-plan.per_replicate // plan.chunk_size)
+
+    def replicate(index):
+        stream = jax.random.fold_in(key, index)
+
+        # Recomputed in the backward pass: gradients need no more memory than values.
+        @jax.checkpoint
+        def step(moments, chunk):
+            start = chunk * plan.chunk_size
+            bits = unit_cube.pseudo(stream, proposal.dims, plan.chunk_size, start=start, block=plan.block, dtype=dtype)
+            log_omega = proposal.draw(bits)
+            omega = jnp.exp(log_omega)
+            logs = weights.log_weights(density, omega, log_omega, proposal if corrects else None)
+            number = (start + jnp.arange(plan.chunk_size)) * plan.replicates + index
+            counts = number < plan.num_draws
+            logs = jnp.where(counts, logs, -jnp.inf)
+            part = weights.digest(logs, omega, log_omega if log_moments else None, counts.sum(), plan.tail_size)
+            return weights.merge(moments, part), None
+
+        nothing = weights.empty(density.prior.shape[-1], plan.tail_size, dtype)
+        return lax.scan(step, nothing, jnp.arange(num_chunks))[0]
+
+    parts = lax.map(replicate, jnp.arange(plan.replicates))
+    return weights.estimate(parts, density.log_peak, plan.num_draws)
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class IS:
+    """Importance sampling of the posterior.
+
+    Estimates the exact posterior's moments and evidence. With the prior as its proposal the weights are bounded; the
+    effective sample shrinks as data get stronger, and ``status`` tells when it is gone.
+
+    Attributes:
+      num_draws: draws per problem, at least 2.
+      proposal: concentrations ``(K,)`` of another Dirichlet to draw from; ``None`` for the prior. If some component
+        exceeds twice the prior's, the weights have infinite variance.
+      match: rule for the precision of the approximating Dirichlet (see ``dirichlet.from_moments``).
+      points: ``"pseudo"``-random points of the unit cube.
+      chunk: draws computed at a time; bounds the memory and does not change the result.
+    """
+
+    num_draws: int = dataclasses.field(default=65_536, metadata={"static": True})
+    proposal: jax.Array | None = None
+    match: dirichlet.MatchRule = dataclasses.field(default="ratio", metadata={"static": True})
+    points: str = dataclasses.field(default="pseudo", metadata={"static": True})
+    chunk: int = dataclasses.field(default=DEFAULT_CHUNK, metadata={"static": True})
+
+    name = "is"
+
+    def __post_init__(self) -> None:
+        check_sizes(self)
+
+    def run(self, key: jax.Array, density: Pivoted) -> tuple[weights.Estimate, jax.Array]:
+        """Return the estimate and the matched ``alpha`` for one problem."""
+        alpha = density.prior if self.proposal is None else jnp.broadcast_to(self.proposal, density.prior.shape)
+        found = importance(
+            key,
+            density,
+            DirichletProposal(alpha.astype(density.prior.dtype)),
+            Plan(self.num_draws, self.chunk, self.points),
+            corrects=self.proposal is not None,
+            log_moments=self.match == "kl",
+        )
+        return found, match_alpha(found, self.match)
+
+
+def match_alpha(found: weights.Estimate, match: dirichlet.MatchRule) -> jax.Array:
+    """Return the concentrations of the Dirichlet that matches an estimate."""
+    return dirichlet.from_moments(found.mean, found.variance, match, log_mean=found.log_mean)
+
+
+def check_sizes(method) -> None:
+    """Raise ``ValueError`` at a static field of a method that is out of range."""
+    validation.require_at_least("num_draws", method.num_draws, 2)
+    validation.require_at_least("chunk", method.chunk, 1)
+    validation.require_choice("match", method.match, dirichlet.MATCH_RULES)
+    if hasattr(method, "points"):
+        validation.require_choice("points", method.points, POINTS)
+    if hasattr(method, "rounds"):
+        validation.require_at_least("rounds", method.rounds, 0)
+    if hasattr(method, "max_proposals"):
+        validation.require_at_least("max_proposals", method.max_proposals, 1)
+        if method.max_proposals >= 2**31:
+            raise ValueError(f"max_proposals={method.max_proposals} must be below 2**31")

@@ -1,0 +1,130 @@
+"""Rejection sampling (RS): accept a draw of the prior with probability likelihood / peak."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from .. import dirichlet, weights
+from ..density import Pivoted
+from ..proposals import DirichletProposal
+from ..random import points as unit_cube
+from ..status import MIN_ESS, Status
+from .importance import DEFAULT_CHUNK, check_sizes, match_alpha
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class RS:
+    """Rejection sampling of the posterior.
+
+    Exact: accepted draws are independent draws of the posterior, because the envelope is a certified bound of the
+    likelihood. The cost is ``envelope / evidence`` proposals per draw, which explodes for strong data. Reverse-mode
+    derivatives are not defined, since the number of proposals depends on the data.
+
+    Attributes:
+      num_draws: accepted draws per problem, at least 2.
+      max_proposals: give up after this many proposals, with ``Status.BUDGET``, and use what was accepted.
+      match: rule for the precision of the approximating Dirichlet (see ``dirichlet.from_moments``).
+      chunk: proposals computed at a time; bounds the memory and does not change the result.
+    """
+
+    num_draws: int = dataclasses.field(default=16_384, metadata={"static": True})
+    max_proposals: int = dataclasses.field(default=1 << 24, metadata={"static": True})
+    match: dirichlet.MatchRule = dataclasses.field(default="ratio", metadata={"static": True})
+    chunk: int = dataclasses.field(default=DEFAULT_CHUNK, metadata={"static": True})
+
+    name = "rs"
+
+    def __post_init__(self) -> None:
+        check_sizes(self)
+
+    def run(self, key: jax.Array, density: Pivoted) -> tuple[weights.Estimate, jax.Array]:
+        """Return the estimate and the matched ``alpha`` for one problem."""
+        found = rejection(key, density, self)
+        return found, match_alpha(found, self.match)
+
+
+def propose(
+    key: jax.Array, density: Pivoted, start: jax.Array, count: int, block: int
+) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:
+    """Draw proposals number ``start, ..., start + count - 1`` from the prior.
+
+    Returns:
+      ``ln omega`` ``(K, L)``; ``omega`` ``(K, L)``; which are accepted ``(L,)``; and which lie above the
+      envelope ``(L,)``, which never happens unless the bound is wrong.
+    """
+    proposal = DirichletProposal(density.prior)
+    bits = unit_cube.pseudo(key, proposal.dims + 1, count, start=start, block=block, dtype=density.prior.dtype)
+    log_omega = proposal.draw(bits[:-1])
+    omega = jnp.exp(log_omega)
+    log_ratio = weights.log_weights(density, omega, log_omega)
+    accepted = jnp.log(unit_cube.uniform(bits[-1], density.prior.dtype)) <= log_ratio
+    return log_omega, omega, accepted, log_ratio > 0
+
+
+def rejection(key: jax.Array, density: Pivoted, method: RS) -> weights.Estimate:
+    """Run rejection sampling on one problem until enough draws are accepted or the budget is spent."""
+    density = jax.tree.map(lax.stop_gradient, density)
+    dtype = density.prior.dtype
+    block = min(unit_cube.BLOCK, 1 << (method.max_proposals - 1).bit_length())
+    chunk = block * -(-min(method.chunk, method.max_proposals) // block)
+    # A problem with a NaN would never accept; it spends nothing, and is reported by its status.
+    hopeful = jnp.isfinite(density.log_peak) & jnp.isfinite(density.slack).all()
+
+    def unfinished(state):
+        start, accepted = state[:2]
+        return (accepted < method.num_draws) & (start < method.max_proposals) & hopeful
+
+    def step(state):
+        start, accepted, proposals, violations, moments = state
+        log_omega, omega, accepts, violates = propose(key, density, start, chunk, block)
+        number = start + jnp.arange(chunk)
+        accepts = accepts & (number < method.max_proposals)
+        rank = accepted + jnp.cumsum(accepts)
+        used = accepts & (rank <= method.num_draws)
+        # Proposals count up to the one that completes the sample.
+        seen = (rank - accepts < method.num_draws) & (number < method.max_proposals)
+        logs = jnp.where(used, jnp.zeros((), dtype), -jnp.inf)
+        part = weights.digest(logs, omega, log_omega if method.match == "kl" else None, used.sum(), 0)
+        return (
+            start + chunk,
+            accepted + used.sum(),
+            proposals + seen.sum(),
+            violations + (violates & seen).sum(),
+            weights.merge(moments, part),
+        )
+
+    nothing = weights.empty(density.prior.shape[-1], 0, dtype)
+    zero = jnp.zeros((), jnp.int32)
+    _, accepted, proposals, violations, moments = lax.while_loop(unfinished, step, (zero, zero, zero, zero, nothing))
+    return _estimate(density, moments, accepted, proposals, violations, method)
+
+
+def _estimate(density, moments, accepted, proposals, violations, method) -> weights.Estimate:
+    dtype = density.prior.dtype
+    count = accepted.astype(dtype)
+    some = accepted > 0
+    # With nothing accepted, all that is known is the prior.
+    mean = jnp.where(some, moments.mean, dirichlet.mean(density.prior))
+    variance = jnp.where(some, moments.spread / jnp.maximum(count, 1), dirichlet.variance(density.prior))
+    log_mean = jnp.where(some, moments.log_mean, dirichlet.log_mean(density.prior))
+    rate = count / jnp.maximum(proposals, 1).astype(dtype)
+    status = jnp.where(accepted < method.num_draws, Status.BUDGET, 0)
+    status = status | jnp.where(accepted < MIN_ESS, Status.LOW_ESS, 0)
+    status = status | jnp.where(violations > 0, Status.NONFINITE, 0)
+    return weights.Estimate(
+        mean=mean,
+        variance=variance,
+        log_mean=log_mean,
+        mean_stderr=jnp.where(some, jnp.sqrt(variance / jnp.maximum(count, 1)), jnp.inf),
+        log_evidence=density.log_peak + jnp.log(rate),
+        log_evidence_stderr=jnp.where(some, jnp.sqrt((1 - rate) / jnp.maximum(count, 1)), jnp.inf),
+        acceptance_rate=rate,
+        ess=count,
+        pareto_k=jnp.full((), -jnp.inf, dtype),
+        status=status.astype(jnp.int32),
+    )

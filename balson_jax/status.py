@@ -1,0 +1,46 @@
+"""What can be wrong with a fit, as an integer that survives a trace."""
+
+from __future__ import annotations
+
+import enum
+
+
+class Status(enum.IntFlag):
+    """The verdict on a fit: ``OK``, or a sum of troubles.
+
+    >>> Status(3)
+    <Status.LOW_ESS|HIGH_PARETO_K: 3>
+    """
+
+    OK = 0
+    LOW_ESS = 1
+    HIGH_PARETO_K = 2
+    BUDGET = 4
+    NONFINITE = 8
+
+    def explain(self) -> str:
+        """Return what the troubles mean and what to do about them, one sentence each."""
+        return " ".join(text for flag, text in _MEANING.items() if flag in self) or "No trouble found."
+
+
+MIN_ESS = 100
+"""Fewer effective draws than this set ``LOW_ESS``."""
+
+_MEANING = {
+    Status.LOW_ESS: (
+        f"LOW_ESS: fewer than {MIN_ESS} effective draws (in some round): the moments are noise; take more draws, "
+        "or another method if their number stays near one."
+    ),
+    Status.HIGH_PARETO_K: (
+        "HIGH_PARETO_K: the largest weights follow a tail so heavy that more draws hardly help; "
+        "the proposal does not cover the posterior."
+    ),
+    Status.BUDGET: (
+        "BUDGET: max_proposals were spent before num_draws were accepted; the accepted ones were used "
+        "(the prior's moments if none was). Raise max_proposals or use importance sampling."
+    ),
+    Status.NONFINITE: (
+        "NONFINITE: an input was not finite or not positive, or a number overflowed; the results are NaN or "
+        "meaningless."
+    ),
+}

@@ -1,0 +1,72 @@
+"""Plain-text tables of a posterior."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from .status import Status
+
+if TYPE_CHECKING:
+    from .posterior import Posterior
+
+MAX_ROWS = 30
+
+
+def summarize(posterior: Posterior, level: float) -> str:
+    """Return the table of one problem's components, or the overview of a batch."""
+    return _batch(posterior) if posterior.batch_shape else _single(posterior, level)
+
+
+def _single(posterior: Posterior, level: float) -> str:
+    lower, upper = (np.asarray(end) for end in posterior.interval(level))
+    columns = [np.asarray(column) for column in (posterior.mean, posterior.std, lower, upper, posterior.theta)]
+    percent = f"{100 * level:g} %"
+    lines = [f"Posterior of theta ({posterior.method}), sum = {float(posterior.total):g}", ""]
+    lines.append(f"{'':>9}{'mean':>10}{'std':>10}{f'{percent} interval':>23}{'mode':>10}")
+    for k in range(min(posterior.num_components, MAX_ROWS)):
+        mean, std, low, high, mode = (_number(column[k]) for column in columns)
+        lines.append(f"{f'theta[{k}]':>9}{mean:>10}{std:>10}{f'{low} – {high}':>23}{mode:>10}")
+    if posterior.num_components > MAX_ROWS:
+        lines.append(f"... and {posterior.num_components - MAX_ROWS} more components")
+    status = Status(int(posterior.status))
+    lines += [
+        "",
+        f"effective draws {float(posterior.ess):,.0f}   Pareto k {float(posterior.pareto_k):.2f}"
+        f"   acceptance rate {float(posterior.acceptance_rate):.3g}",
+        f"log-evidence {float(posterior.log_evidence):.3f} ± {float(posterior.log_evidence_stderr):.2g}"
+        f"   status {_names(status)}",
+    ]
+    if status:
+        lines.append(status.explain())
+    return "\n".join(lines)
+
+
+def _batch(posterior: Posterior) -> str:
+    status = np.asarray(posterior.status).reshape(-1)
+    shape = " x ".join(str(size) for size in posterior.batch_shape)
+    lines = [f"Posterior of {shape} problems with {posterior.num_components} components ({posterior.method})"]
+    if not status.size:
+        return lines[0]
+    lines.append(f"{'':>17}{'smallest':>12}{'median':>12}{'largest':>12}")
+    for label, values in (
+        ("effective draws", posterior.ess),
+        ("Pareto k", posterior.pareto_k),
+        ("acceptance rate", posterior.acceptance_rate),
+        ("log-evidence", posterior.log_evidence),
+    ):
+        ends = np.quantile(np.asarray(values, np.float64).reshape(-1), [0, 0.5, 1], method="nearest")
+        lines.append(f"{label:>17}" + "".join(f"{end:>12.4g}" for end in ends))
+    counts = {Status(int(code)): int((status == code).sum()) for code in np.unique(status)}
+    lines.append(f"{'status':>17}   " + ", ".join(f"{_names(code)}: {count:,}" for code, count in counts.items()))
+    return "\n".join(lines)
+
+
+def _number(value: float) -> str:
+    magnitude = abs(float(value))
+    return f"{value:.3e}" if magnitude >= 1e4 or 0 < magnitude < 1e-4 else f"{value:.4f}"
+
+
+def _names(status: Status) -> str:
+    return "|".join(flag.name or "" for flag in status) or "OK"

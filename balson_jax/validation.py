@@ -1,0 +1,91 @@
+"""Checks of what users pass in: concrete values are inspected, traced ones only by shape and dtype.
+
+Every message names the argument, what was found and what to do. Inside a trace values are unknown; there the
+same troubles end in ``Posterior.status``.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.core
+import jax.numpy as jnp
+import numpy as np
+
+
+def is_concrete(value: Any) -> bool:
+    """Return whether ``value`` is known now, and not a tracer."""
+    return not isinstance(value, jax.core.Tracer)
+
+
+def float_array(name: str, value: Any, dtype: Any = None) -> jax.Array:
+    """Return ``value`` as a real floating array (half precision becomes float32), or raise naming it."""
+    if not isinstance(value, jax.Array):
+        try:
+            value = np.asarray(value)
+        except ValueError as error:
+            raise ValueError(f"{name} is not a rectangular array of numbers: {error}") from None
+    if value.dtype == object or (not jnp.issubdtype(value.dtype, jnp.number) and value.dtype != bool):
+        raise ValueError(f"{name} has dtype {value.dtype}; pass real numbers, for instance float32")
+    if jnp.issubdtype(value.dtype, jnp.complexfloating):
+        raise ValueError(f"{name} is complex ({value.dtype}); stack real and imaginary parts as rows instead")
+    if dtype is None:
+        dtype = jnp.result_type(value.dtype, jnp.float32) if value.dtype.itemsize < 4 else value.dtype
+        dtype = jnp.result_type(dtype, float) if not jnp.issubdtype(dtype, jnp.floating) else dtype
+    return jnp.asarray(value, jax.dtypes.canonicalize_dtype(dtype))
+
+
+def _first_index(bad: jax.Array) -> str:
+    index = np.unravel_index(int(np.argmax(np.asarray(bad))), bad.shape)
+    return "[" + ", ".join(str(int(i)) for i in index) + "]" if index else ""
+
+
+def require_finite(name: str, value: jax.Array, remedy: str) -> None:
+    """Raise at the first NaN or infinity of a concrete array."""
+    if not is_concrete(value):
+        return
+    bad = ~jnp.isfinite(value)
+    if bool(bad.any()):
+        where = _first_index(bad)
+        found = np.asarray(value)[np.asarray(bad)][0]
+        raise ValueError(f"{name}{where} is {found}; {remedy}")
+
+
+def require_positive(name: str, value: jax.Array) -> None:
+    """Raise unless every entry of a concrete array is positive and finite."""
+    if not is_concrete(value):
+        return
+    bad = ~(jnp.isfinite(value) & (value > 0))
+    if bool(bad.any()):
+        found = np.asarray(value)[np.asarray(bad)][0]
+        raise ValueError(f"{name}{_first_index(bad)} is {found}; {name} must be positive and finite")
+
+
+def require_at_least(name: str, value: Any, minimum: int) -> None:
+    """Raise unless ``value`` is an integer of at least ``minimum``."""
+    if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
+        raise ValueError(f"{name}={value!r} must be an integer of at least {minimum}")
+    if value < minimum:
+        raise ValueError(f"{name}={value} must be at least {minimum}")
+
+
+def require_choice(name: str, value: Any, known: tuple[str, ...]) -> None:
+    """Raise unless ``value`` is one of the known names."""
+    if value not in known:
+        raise ValueError(f"unknown {name}={value!r}; choose one of {', '.join(known)}")
+
+
+def typed_key(key: Any) -> jax.Array:
+    """Return ``key`` as a typed PRNG key; an old-style uint32 key is wrapped, a number is refused."""
+    remedy = "make one with jax.random.key(0)"
+    if not isinstance(key, (jax.Array, np.ndarray)):
+        raise ValueError(f"key={key!r} is not a PRNG key; {remedy}")
+    key = jnp.asarray(key)
+    if not jnp.issubdtype(key.dtype, jax.dtypes.prng_key):
+        if key.dtype != jnp.uint32 or key.ndim != 1:
+            raise ValueError(f"key has dtype {key.dtype} and shape {key.shape}, which is not a PRNG key; {remedy}")
+        key = jax.random.wrap_key_data(key)
+    if key.shape != ():
+        raise ValueError(f"key has shape {key.shape}; pass one key, and jax.vmap over several")
+    return key
