@@ -10,10 +10,10 @@ demo: $(VENV)/.cli  ## fit the paper's polynomial with the four samplers: prints
 	$(BIN)/balson demo
 
 test: $(VENV)/.test  ## the test suite without the long statistical tests
-	$(BIN)/python -m pytest -n $(JOBS) -m "not slow"
+	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile -m "not slow"
 
 test-all: $(VENV)/.test  ## every test
-	$(BIN)/python -m pytest -n $(JOBS)
+	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile
 
 lint: $(VENV)/.test
 	$(BIN)/ruff check .

@@ -34,6 +34,7 @@ def demo(
     with console.status("compiling and fitting with four samplers …"):
         target, posteriors = paper_demo.run(seed)
     console.print(paper_demo.table(posteriors))
+    console.print(paper_demo.diagnostics(posteriors))
     console.print("RSIRS and ISIRS count the data again in every round: sharper and sparser than the posterior.")
     paper_demo.figure(target, posteriors).savefig(out, dpi=120)
     console.print(f"The curves with their 90 % bands are in {out}.")

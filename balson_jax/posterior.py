@@ -157,6 +157,7 @@ def _check_level(level: float) -> None:
         raise ValueError(f"level={level} must lie between 0 and 1, for instance 0.9")
 
 
+@jax.jit
 def _matched_beta(mean: jax.Array, variance: jax.Array, level: float) -> tuple[jax.Array, jax.Array]:
     tiny = jnp.finfo(mean.dtype).tiny
     mean = jnp.clip(mean, tiny, 1 - jnp.finfo(mean.dtype).epsneg)

@@ -43,7 +43,7 @@ def log_weights(
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class Moments:
-    """Weighted sums over some draws. With ``p = exp(log_weight - peak)``:
+    """Weighted sums over some draws, with ``p = exp(log_weight - peak)``.
 
     Attributes:
       peak: the largest log-weight.
@@ -85,9 +85,8 @@ def digest(
     share = p / jnp.where(mass > 0, mass, 1)
     mean = jnp.matmul(omega, share, precision=exact)
     spread = jnp.matmul(jnp.square(omega - mean[:, None]), p, precision=exact)
-    if log_omega is None:
-        log_mean = jnp.zeros_like(mean)
-    else:
+    log_mean = jnp.zeros_like(mean)
+    if log_omega is not None:
         # A draw of no weight may have an infinite logarithm.
         log_mean = jnp.where(share > 0, share * log_omega, 0).sum(-1)
     tail = lax.top_k(lax.stop_gradient(log_weights), tail_size)[0] if tail_size else log_weights[:0]

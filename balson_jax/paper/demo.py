@@ -29,26 +29,40 @@ def run(seed: int) -> tuple[jax.Array, dict[str, Posterior]]:
 
 
 def table(posteriors: dict[str, Posterior]) -> Table:
-    """Return the table of means, standard deviations and modes, with diagnostics beneath."""
+    """Return the table of means, standard deviations and modes, one row each per sampler."""
+    from rich.box import SIMPLE
     from rich.table import Table
 
-    result = Table(title="The paper's polynomial: posterior mean ± std, and the sparse mode", title_justify="left")
+    result = Table(title="The paper's polynomial, fitted to one data set", title_justify="left", box=SIMPLE)
     result.add_column("")
-    result.add_column("true", justify="right")
-    for name in posteriors:
-        result.add_column(f"{name.upper()}\nmean ± std", justify="right")
-        result.add_column("\nmode", justify="right")
-    for k, true in enumerate(data.TRUE_THETA):
-        cells = [f"θ[{k}]", f"{true:.4f}"]
-        for posterior in posteriors.values():
-            cells += [f"{posterior.mean[k]:.3f} ± {posterior.std[k]:.3f}", f"{posterior.theta[k]:.3f}"]
-        result.add_row(*cells, end_section=k == len(data.TRUE_THETA) - 1)
-    for label, describe in (
-        ("MSE of the mode", lambda p: f"{_curve_error(p):.4f}"),
-        ("effective draws", lambda p: f"{p.ess:,.0f}"),
-        ("status", lambda p: Status(int(p.status)).name or str(Status(int(p.status)))),
-    ):
-        result.add_row(label, "", *(cell for p in posteriors.values() for cell in (describe(p), "")))
+    for k in range(len(data.TRUE_THETA)):
+        result.add_column(f"θ[{k}]", justify="right")
+    result.add_row("truth", *(f"{true:.4f}" for true in data.TRUE_THETA), end_section=True)
+    for name, posterior in posteriors.items():
+        spread = zip(posterior.mean, posterior.std, strict=True)
+        result.add_row(f"{name.upper()} mean", *(f"{mean:.3f} ±{std:.3f}" for mean, std in spread))
+        result.add_row("mode", *(f"{value:.3f}" for value in posterior.theta), end_section=True)
+    return result
+
+
+def diagnostics(posteriors: dict[str, Posterior]) -> Table:
+    """Return the table of errors and diagnostics, one row per sampler."""
+    from rich.box import SIMPLE
+    from rich.table import Table
+
+    result = Table(box=SIMPLE)
+    for heading in ("", "MSE of the mode", "effective draws", "Pareto k", "acceptance", "log-evidence", "status"):
+        result.add_column(heading, justify="right" if heading else "left")
+    for name, posterior in posteriors.items():
+        result.add_row(
+            name.upper(),
+            f"{_curve_error(posterior):.4f}",
+            f"{posterior.ess:,.0f}",
+            f"{posterior.pareto_k:.2f}",
+            f"{posterior.acceptance_rate:.3f}",
+            f"{posterior.log_evidence:.2f}",
+            str(Status(int(posterior.status)).name),
+        )
     return result
 
 

@@ -5,8 +5,8 @@ as well be quasi-random. ``tabulate.py`` defines the score ``t`` and the smooth 
 ``F(t, s) = ln(g / alpha) / s`` with ``s = alpha ** -0.5``, whose Chebyshev coefficients are read here.
 The s-axis is contracted once per ``alpha``; a draw is then one Clenshaw sum of 33 terms (61 in float64).
 
-For ``alpha`` below ``ALPHA_MIN`` a second uniform ``v`` lifts the draw, ``ln g_alpha = ln g_(alpha+1) + ln(v) / alpha``,
-which is exact and stays in logarithms where ``g`` itself would underflow.
+For ``alpha`` below ``ALPHA_MIN`` a second uniform ``v`` lifts the draw:
+``ln g_alpha = ln g_(alpha+1) + ln(v) / alpha``. This is exact, and stays in logarithms where ``g`` would underflow.
 """
 
 from __future__ import annotations

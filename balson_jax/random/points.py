@@ -8,8 +8,12 @@ is computed.
 
 from __future__ import annotations
 
+from typing import Protocol
+
 import jax
 import jax.numpy as jnp
+
+from .sobol import sobol
 
 BLOCK = 1024
 """Pseudo-random points are generated in blocks of this many, each with its own key."""
@@ -20,17 +24,14 @@ def bits_dtype(dtype) -> jnp.dtype:
     return jnp.dtype("uint64") if jnp.dtype(dtype) == jnp.float64 else jnp.dtype("uint32")
 
 
-def pseudo(
-    key: jax.Array, dims: int, n: int, *, start: int | jax.Array = 0, block: int = BLOCK, dtype=jnp.float32
-) -> jax.Array:
+def pseudo(key: jax.Array, dims: int, n: int, *, start: int | jax.Array = 0, dtype=jnp.float32) -> jax.Array:
     """Return pseudo-random points ``start, ..., start + n - 1`` of the sequence that belongs to ``key``.
 
     Args:
       key: a typed PRNG key.
       dims: number of coordinates of a point.
-      n: number of points, a multiple of ``block``.
-      start: number of the first point, a multiple of ``block``; may be traced.
-      block: points per key. Another block size is another sequence.
+      n: number of points: a multiple of ``BLOCK``, or fewer for a sequence of their own.
+      start: number of the first point, a multiple of ``min(n, BLOCK)``; may be traced.
       dtype: the floating dtype in which the points will be used.
 
     Returns:
@@ -39,8 +40,9 @@ def pseudo(
     >>> pseudo(jax.random.key(0), dims=3, n=2048).shape
     (3, 2048)
     """
+    block = min(n, BLOCK)
     if n % block:
-        raise ValueError(f"n={n} must be a multiple of block={block}")
+        raise ValueError(f"n={n} must be a multiple of {BLOCK}, or smaller")
     blocks = jnp.asarray(start) // block + jnp.arange(n // block)
 
     def one_block(index):
@@ -60,3 +62,16 @@ def uniform(bits: jax.Array, dtype=jnp.float32) -> jax.Array:
     width = jnp.iinfo(bits.dtype).bits
     value = (bits.astype(dtype) + 0.5) * 2.0**-width
     return jnp.minimum(value, 1 - jnp.finfo(dtype).epsneg)
+
+
+class Points(Protocol):
+    """What a sampler needs of a generator of points."""
+
+    def __call__(
+        self, key: jax.Array, dims: int, n: int, *, start: int | jax.Array = 0, dtype=jnp.float32
+    ) -> jax.Array:
+        """Return points ``start, ..., start + n - 1`` as unsigned integers, ``(dims, n)``."""
+        ...
+
+
+GENERATORS: dict[str, Points] = {"sobol": sobol, "pseudo": pseudo}

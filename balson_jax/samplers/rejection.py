@@ -49,7 +49,7 @@ class RS:
 
 
 def propose(
-    key: jax.Array, density: Pivoted, start: jax.Array, count: int, block: int
+    key: jax.Array, density: Pivoted, start: jax.Array, count: int
 ) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:
     """Draw proposals number ``start, ..., start + count - 1`` from the prior.
 
@@ -58,7 +58,7 @@ def propose(
       envelope ``(L,)``, which never happens unless the bound is wrong.
     """
     proposal = DirichletProposal(density.prior)
-    bits = unit_cube.pseudo(key, proposal.dims + 1, count, start=start, block=block, dtype=density.prior.dtype)
+    bits = unit_cube.pseudo(key, proposal.dims + 1, count, start=start, dtype=density.prior.dtype)
     log_omega = proposal.draw(bits[:-1])
     omega = jnp.exp(log_omega)
     log_ratio = weights.log_weights(density, omega, log_omega)
@@ -70,8 +70,7 @@ def rejection(key: jax.Array, density: Pivoted, method: RS) -> weights.Estimate:
     """Run rejection sampling on one problem until enough draws are accepted or the budget is spent."""
     density = jax.tree.map(lax.stop_gradient, density)
     dtype = density.prior.dtype
-    block = min(unit_cube.BLOCK, 1 << (method.max_proposals - 1).bit_length())
-    chunk = block * -(-min(method.chunk, method.max_proposals) // block)
+    chunk = unit_cube.BLOCK * -(-min(method.chunk, method.max_proposals) // unit_cube.BLOCK)
     # A problem with a NaN would never accept; it spends nothing, and is reported by its status.
     hopeful = jnp.isfinite(density.log_peak) & jnp.isfinite(density.slack).all()
 
@@ -81,7 +80,7 @@ def rejection(key: jax.Array, density: Pivoted, method: RS) -> weights.Estimate:
 
     def step(state):
         start, accepted, proposals, violations, moments = state
-        log_omega, omega, accepts, violates = propose(key, density, start, chunk, block)
+        log_omega, omega, accepts, violates = propose(key, density, start, chunk)
         number = start + jnp.arange(chunk)
         accepts = accepts & (number < method.max_proposals)
         rank = accepted + jnp.cumsum(accepts)

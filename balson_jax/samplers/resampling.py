@@ -72,7 +72,7 @@ class ISIRS:
       reuse_data: ``True`` is the paper's recursion; ``False`` keeps the user's prior in the weights.
       defensive: share of draws from the prior in each round when ``reuse_data=False``, between 0 and 1.
       match: rule for the precision of the approximating Dirichlet (see ``dirichlet.from_moments``).
-      points: ``"pseudo"``-random points of the unit cube.
+      points: ``"sobol"`` or ``"pseudo"``, as for ``IS``.
       chunk: draws computed at a time; bounds the memory and does not change the result.
     """
 
@@ -81,7 +81,7 @@ class ISIRS:
     reuse_data: bool = dataclasses.field(default=True, metadata={"static": True})
     defensive: float | jax.Array = 0.1
     match: dirichlet.MatchRule = dataclasses.field(default="ratio", metadata={"static": True})
-    points: str = dataclasses.field(default="pseudo", metadata={"static": True})
+    points: str = dataclasses.field(default="sobol", metadata={"static": True})
     chunk: int = dataclasses.field(default=DEFAULT_CHUNK, metadata={"static": True})
 
     name = "isirs"
@@ -101,8 +101,8 @@ class ISIRS:
 class RSIRS:
     """Rejection sampling followed by rounds of importance resampling.
 
-    Like ``ISIRS`` but for the first pass, and with the same warning: unless ``reuse_data=False`` it counts the data again
-    in each round and is not the posterior. Reverse-mode derivatives are not defined.
+    Like ``ISIRS`` but for the first pass, and with the same warning: unless ``reuse_data=False`` it counts the data
+    again in each round and is not the posterior. Reverse-mode derivatives are not defined.
 
     Attributes:
       num_draws: accepted draws of the first pass, and draws per round, at least 2.
@@ -111,7 +111,7 @@ class RSIRS:
       reuse_data: ``True`` is the paper's recursion; ``False`` keeps the user's prior in the weights.
       defensive: share of draws from the prior in each round when ``reuse_data=False``, between 0 and 1.
       match: rule for the precision of the approximating Dirichlet (see ``dirichlet.from_moments``).
-      points: ``"pseudo"``-random points of the unit cube, in the rounds.
+      points: ``"sobol"`` or ``"pseudo"``, as for ``IS``, in the rounds.
       chunk: draws computed at a time; bounds the memory and does not change the result.
     """
 
@@ -121,7 +121,7 @@ class RSIRS:
     reuse_data: bool = dataclasses.field(default=True, metadata={"static": True})
     defensive: float | jax.Array = 0.1
     match: dirichlet.MatchRule = dataclasses.field(default="ratio", metadata={"static": True})
-    points: str = dataclasses.field(default="pseudo", metadata={"static": True})
+    points: str = dataclasses.field(default="sobol", metadata={"static": True})
     chunk: int = dataclasses.field(default=DEFAULT_CHUNK, metadata={"static": True})
 
     name = "rsirs"

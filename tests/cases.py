@@ -1,0 +1,59 @@
+"""Asymmetric problems with two and three components, whose posteriors quadrature can integrate."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+
+import balson_jax as balson
+
+PRIORS = {
+    2: ((0.3, 0.8), (1.0, 1.0), (0.5, 2.0), (4.0, 1.5)),
+    3: ((0.3, 0.7, 1.2), (1.0, 1.0, 1.0), (0.5, 2.0, 1.0), (4.0, 1.5, 8.0)),
+}
+NOISES = (0.3, 1.0, 5.0)
+NUM_ROWS = 6
+
+
+@dataclasses.dataclass
+class Batch:
+    """Problems of equal shape, as arrays with a leading axis."""
+
+    design: np.ndarray
+    target: np.ndarray
+    noise: np.ndarray
+    prior: np.ndarray
+    total: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.target)
+
+    def problem(self) -> balson.Problem:
+        return balson.linear_problem(self.design, self.target, noise=self.noise, prior=self.prior, total=self.total)
+
+    def single(self, index: int) -> balson.Problem:
+        return balson.linear_problem(
+            self.design[index],
+            self.target[index],
+            noise=self.noise[index],
+            prior=self.prior[index],
+            total=self.total[index],
+        )
+
+    def truths(self, integrate) -> list:
+        rows = zip(self.design, self.target, self.prior, self.noise, self.total, strict=True)
+        return [integrate(a, y, alpha, noise=noise, total=total) for a, y, alpha, noise, total in rows]
+
+
+def batch(num_components: int) -> Batch:
+    """Return twelve problems: every prior with every noise level, a skewed truth and different totals."""
+    rng = np.random.default_rng(num_components)
+    grid = [(prior, noise) for prior in PRIORS[num_components] for noise in NOISES]
+    design = rng.normal(size=(len(grid), NUM_ROWS, num_components)) + np.arange(num_components)
+    noise = np.array([noise for _, noise in grid])
+    total = rng.uniform(0.5, 2.0, len(grid))
+    omega = rng.dirichlet(0.5 + np.arange(num_components), len(grid))
+    clean = np.einsum("pnk,pk->pn", design, omega * total[:, None])
+    target = clean + noise[:, None] * rng.normal(size=clean.shape)
+    return Batch(design, target, noise, np.array([prior for prior, _ in grid]), total)
