@@ -3,8 +3,8 @@
 Public functions take draws ``omega`` of shape ``(..., K)`` whose leading axes broadcast against the problem's batch,
 and include every constant, so that the evidence means something.
 
-Samplers use ``Pivoted`` instead: one problem's log-likelihood relative to the highest value it can have, for draws
-``(K, L)``. For any point ``omega°`` of the simplex, with residual ``r = y / C - A omega°``, gradient ``g = A'r`` and
+Samplers use ``Pivoted`` instead: log-likelihoods relative to the highest value they can have, of draws with the sample
+axis last. For any point ``omega°`` of the simplex, with residual ``r = y / C - A omega°``, gradient ``g = A'r`` and
 ``slack_k = max(g) - g_k >= 0``,
 
     |y / C - A omega|^2 / 2 = bound + slack'omega + |R (omega - omega°)|^2 / 2,    bound = |r|^2 / 2 - slack'omega°.
@@ -17,6 +17,7 @@ At the constrained optimum ``slack'omega°`` is zero and the envelope is tight.
 from __future__ import annotations
 
 import dataclasses
+import functools
 
 import jax
 import jax.numpy as jnp
@@ -25,6 +26,8 @@ from jax import lax
 
 from . import dirichlet
 from .problem import Problem
+
+UNROLLED_TERMS = 16
 
 
 def log_likelihood(problem: Problem, omega: jax.Array) -> jax.Array:
@@ -62,15 +65,17 @@ def log_posterior(problem: Problem, omega: jax.Array | None = None, *, log_omega
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class Pivoted:
-    """The log-likelihood of one problem relative to its certified peak (see the module's text).
+    """Log-likelihoods of B problems relative to their certified peaks (see the module's text).
+
+    Draws are ``(K, L)`` where the problems share them, and ``(B, K, L)`` where each has its own.
 
     Attributes:
-      factor: ``(M, K)``.
-      pivot: ``omega°``, ``(K,)``.
-      slack: ``(K,)``, nonnegative.
-      precision: ``C^2 / noise^2``.
-      log_peak: no omega has a larger log-likelihood.
-      prior: concentrations, ``(K,)``.
+      factor: ``(B, M, K)``, or ``(M, K)`` if shared.
+      pivot: ``omega°``, ``(B, K)``.
+      slack: ``(B, K)``, nonnegative.
+      precision: ``C^2 / noise^2``, ``(B,)``.
+      log_peak: no omega has a larger log-likelihood, ``(B,)``.
+      prior: concentrations, ``(B, K)``, or ``(K,)`` if shared.
     """
 
     factor: jax.Array
@@ -81,17 +86,23 @@ class Pivoted:
     prior: jax.Array
 
     def log_ratio(self, omega: jax.Array) -> jax.Array:
-        """Return ``ln(likelihood / peak) <= 0`` of draws ``(K, L)``, shape ``(L,)``."""
-        # The products with the draws do not involve the target: problems that share a design share them.
+        """Return ``ln(likelihood / peak) <= 0`` of draws, ``(B, L)``."""
         exact = lax.Precision.HIGHEST
+        # A product of the draws and the design, without the target: shared problems share it.
         fitted = jnp.matmul(self.factor, omega, precision=exact)
-        centre = jnp.matmul(self.factor, self.pivot, precision=exact)
-        square = 0.5 * jnp.square(fitted - centre[:, None]).sum(0)
-        return -self.precision * (jnp.matmul(self.slack, omega, precision=exact) + square)
+        centre = jnp.einsum("...mk,bk->bm", self.factor, self.pivot, precision=exact)
+        linear = jnp.einsum("bk,...kl->bl" if omega.ndim == 2 else "bk,bkl->bl", self.slack, omega, precision=exact)
+        return -self.precision[:, None] * (linear + 0.5 * _square_distance(fitted, centre))
 
-    def log_prior(self, log_omega: jax.Array) -> jax.Array:
-        """Return the log-prior of draws ``(K, L)`` given by their logarithm, shape ``(L,)``."""
-        return dirichlet.log_prob(self.prior, log_omega=log_omega.T)
+
+def _square_distance(fitted: jax.Array, centre: jax.Array) -> jax.Array:
+    """Return ``sum_m (fitted_ml - centre_bm)^2``, ``(B, L)``."""
+    num_terms = centre.shape[-1]
+    if num_terms > UNROLLED_TERMS:
+        return jnp.square(fitted - centre[:, :, None]).sum(-2)
+    # Unrolled, the terms fuse into one loop over the draws.
+    terms = [jnp.square(fitted[..., m, :] - centre[:, m, None]) for m in range(num_terms)]
+    return functools.reduce(jnp.add, terms)
 
 
 def gradient_at(problem: Problem, omega: jax.Array) -> tuple[jax.Array, jax.Array]:
@@ -104,13 +115,17 @@ def gradient_at(problem: Problem, omega: jax.Array) -> tuple[jax.Array, jax.Arra
 
 
 def pivot_at(problem: Problem, omega: jax.Array) -> Pivoted:
-    """Return the log-likelihood of one problem, pivoted at a point of the simplex.
+    """Return the log-likelihoods of a flattened batch, pivoted at a point of the simplex each, ``(B, K)``.
 
     The pivot is a constant to automatic differentiation: the value does not depend on it.
     """
     pivot = lax.stop_gradient(omega)
-    half_square, gradient = gradient_at(problem, pivot)
-    slack = lax.stop_gradient(gradient.max()) - gradient
-    precision = jnp.square(problem.total / problem.noise)
-    log_peak = log_normalizer(problem) - precision * (half_square - slack @ pivot)
+
+    def one(problem, pivot):
+        half_square, gradient = gradient_at(problem, pivot)
+        slack = lax.stop_gradient(gradient.max()) - gradient
+        precision = jnp.square(problem.total / problem.noise)
+        return slack, precision, log_normalizer(problem) - precision * (half_square - slack @ pivot)
+
+    slack, precision, log_peak = problem.vmap(one, pivot)
     return Pivoted(problem.factor, pivot, slack, precision, log_peak, problem.prior)

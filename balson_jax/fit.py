@@ -11,11 +11,11 @@ from . import dirichlet, validation
 from .density import pivot_at
 from .least_squares import simplex_optimum
 from .posterior import Posterior
-from .problem import Problem, map_problems
-from .samplers import IS, METHODS, Method
+from .problem import Problem, map_blocks
+from .samplers import IS, METHODS, RS, Method
 from .status import Status
 
-BLOCK_ELEMENTS = 1 << 22
+BLOCK_ELEMENTS = 1 << 20
 """Problems are computed together as long as their chunks of draws hold no more numbers than this."""
 
 
@@ -77,34 +77,34 @@ def _resolve(method: Any, problem: Problem) -> Method:
 
 @jax.jit
 def _fit(key: jax.Array, problem: Problem, method: Method) -> Posterior:
-    per_problem = method.chunk * max(problem.num_components, 8)
+    shares_draws = problem.prior.ndim == 1 and isinstance(method, (IS, RS)) and problem.batch_shape
+    per_problem = min(method.chunk, method.num_draws) * (1 if shares_draws else problem.num_components)
     block = max(1, BLOCK_ELEMENTS // per_problem)
-    return map_problems(lambda one: _fit_one(key, one, method), problem, block)
+    return map_blocks(lambda flat: _fit_block(key, flat, method), problem, block)
 
 
-def _fit_one(key: jax.Array, problem: Problem, method: Method) -> Posterior:
-    valid = problem.is_valid()
-    density = pivot_at(problem, simplex_optimum(problem))
+def _fit_block(key: jax.Array, problem: Problem, method: Method) -> Posterior:
+    density = pivot_at(problem, problem.vmap(simplex_optimum))
     found, alpha = method.run(key, density)
-    finite = jnp.isfinite(found.mean).all() & jnp.isfinite(found.variance).all() & jnp.isfinite(alpha).all()
-    healthy = valid & finite
-    status = jnp.where(healthy, found.status, found.status | Status.NONFINITE)
+    valid = jnp.broadcast_to(problem.is_valid(), found.ess.shape)
+    finite = (jnp.isfinite(found.mean) & jnp.isfinite(found.variance) & jnp.isfinite(alpha)).all(-1)
+    total = jnp.broadcast_to(problem.total, found.ess.shape)
 
     def trusted(value):
-        return jnp.where(valid, value, jnp.nan)
+        return jnp.where(valid.reshape(-1, *(1,) * (value.ndim - 1)), value, jnp.nan)
 
     return Posterior(
         alpha=trusted(alpha),
-        theta=trusted(problem.total * dirichlet.mode(alpha)),
-        mean=trusted(problem.total * found.mean),
-        std=trusted(problem.total * jnp.sqrt(found.variance)),
-        mean_stderr=trusted(problem.total * found.mean_stderr),
+        theta=trusted(total[:, None] * dirichlet.mode(alpha)),
+        mean=trusted(total[:, None] * found.mean),
+        std=trusted(total[:, None] * jnp.sqrt(found.variance)),
+        mean_stderr=trusted(total[:, None] * found.mean_stderr),
         log_evidence=trusted(found.log_evidence),
         log_evidence_stderr=trusted(found.log_evidence_stderr),
         acceptance_rate=trusted(found.acceptance_rate),
         ess=trusted(found.ess),
         pareto_k=trusted(found.pareto_k),
-        status=status,
-        total=problem.total,
+        status=jnp.where(valid & finite, found.status, found.status | Status.NONFINITE),
+        total=total,
         method=method.name,
     )

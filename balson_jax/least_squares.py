@@ -16,9 +16,9 @@ from jax import lax
 from jax.scipy.linalg import cho_factor, cho_solve
 
 from .density import gradient_at
-from .problem import Problem, map_problems
+from .problem import Problem, map_blocks
 
-ITERATIONS = 25
+ITERATIONS = {"float32": 14, "float64": 22}
 POLISH_STEPS = 3
 
 
@@ -54,7 +54,7 @@ def least_squares(problem: Problem) -> LeastSquares:
 
 @jax.jit
 def _solve(problem: Problem) -> LeastSquares:
-    return map_problems(_certified, problem)
+    return map_blocks(lambda flat: flat.vmap(_certified), problem)
 
 
 def _certified(problem: Problem) -> LeastSquares:
@@ -142,7 +142,7 @@ def _interior_point(problem: Problem, hessian: jax.Array) -> _Candidate:
 
     gradient = best.gradient / scale
     level = gradient.max() + 1
-    return lax.fori_loop(0, ITERATIONS, iterate, (uniform, level - gradient, level, best))[3]
+    return lax.fori_loop(0, ITERATIONS[hessian.dtype.name], iterate, (uniform, level - gradient, level, best))[3]
 
 
 def _step_length(value: jax.Array, change: jax.Array) -> jax.Array:

@@ -81,21 +81,30 @@ class Problem:
     def _event_ndims(self) -> list[int]:
         return [2, 1, 1, 0, 0, 0, 0, 0, 1]
 
-    def flatten_batch(self) -> tuple[Problem, Problem]:
-        """Return the problem with its batch as one leading axis, and the vmap axes of its leaves.
+    def flatten_batch(self) -> Problem:
+        """Return the problem with its batch as one leading axis, which leaves that all problems share don't have.
 
-        A leaf that all problems share has no batch axis, and ``None`` for its vmap axis.
+        Where there is nothing to share, because there is one problem, every leaf has the axis.
         """
         batch = self.batch_shape
-        leaves, axes = [], []
-        for leaf, ndim in zip(self._leaves(), self._event_ndims(), strict=True):
+        count = math.prod(batch)
+
+        def flatten(leaf, ndim):
             own, event = leaf.shape[: leaf.ndim - ndim], leaf.shape[leaf.ndim - ndim :]
-            shared = all(size == 1 for size in own)
-            full = event if shared else (math.prod(batch), *event)
-            leaves.append(jnp.reshape(leaf if shared else jnp.broadcast_to(leaf, batch + event), full))
-            axes.append(None if shared else 0)
-        structure = jax.tree.structure(self)
-        return jax.tree.unflatten(structure, leaves), jax.tree.unflatten(structure, axes)
+            if count != 1 and all(size == 1 for size in own):
+                return leaf.reshape(event)
+            return jnp.broadcast_to(leaf, batch + event).reshape(count, *event)
+
+        return self._map_leaves(flatten)
+
+    def vmap(self, function: Callable[..., Any], *arrays: jax.Array) -> Any:
+        """Apply a function of one problem, and of arrays' rows, to each problem of a flattened batch."""
+        axes = self._map_leaves(lambda leaf, ndim: 0 if leaf.ndim > ndim else None)
+        return jax.vmap(function, in_axes=(axes, *(0 for _ in arrays)))(self, *arrays)
+
+    def _map_leaves(self, function: Callable[[jax.Array, int], Any]) -> Problem:
+        leaves = [function(leaf, ndim) for leaf, ndim in zip(self._leaves(), self._event_ndims(), strict=True)]
+        return jax.tree.unflatten(jax.tree.structure(self), leaves)
 
     def is_valid(self) -> jax.Array:
         """Return, per problem, whether every number is finite and in its domain; usable inside a trace."""
@@ -179,56 +188,64 @@ def linear_problem(
     )
 
 
-def map_problems(function: Callable[[Problem], Any], problem: Problem, block: int | None = None) -> Any:
-    """Apply a function of one problem to every problem of a batch.
-
-    Leaves that all problems share reach the function without a batch axis, and whatever depends on them alone is
-    computed once.
+def map_blocks(function: Callable[[Problem], Any], problem: Problem, block: int | None = None) -> Any:
+    """Apply a function of a flattened batch to a batch of any shape, some problems at a time.
 
     Args:
-      function: takes a single problem, returns a pytree of arrays.
+      function: takes a flattened batch of B problems (see ``Problem.flatten_batch``) and returns a pytree of arrays
+        whose leading axis is B.
       problem: one problem or a batch of any shape, which may be empty.
       block: at most this many problems are computed at a time, to bound the memory; ``None`` for all.
 
     Returns:
-      The function's pytree, each leaf with the batch axes leading.
+      The function's pytree, each leaf with the problem's batch axes leading.
     """
     batch = problem.batch_shape
-    flat, axes = problem.flatten_batch()
-    leaves, structure = jax.tree.flatten(flat)
-    mapped = [axis == 0 for axis in jax.tree.leaves(axes, is_leaf=lambda axis: axis is None)]
+    flat = problem.flatten_batch()
     count = math.prod(batch)
-
-    def rebuild(mapped_leaves):
-        remaining = iter(mapped_leaves)
-        merged = [next(remaining) if is_mapped else leaf for leaf, is_mapped in zip(leaves, mapped, strict=True)]
-        return jax.tree.unflatten(structure, merged)
-
-    def one(*mapped_leaves):
-        return function(rebuild(mapped_leaves))
-
-    stacked = [leaf for leaf, is_mapped in zip(leaves, mapped, strict=True) if is_mapped]
-    if not stacked:
-        results = one()
-    elif count == 0:
-        shapes = jax.eval_shape(one, *(jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype) for leaf in stacked))
-        results = jax.tree.map(lambda shape: jnp.zeros((0, *shape.shape), shape.dtype), shapes)
+    if count == 0:
+        shapes = jax.eval_shape(function, _resize(flat, 1))
+        results = jax.tree.map(lambda shape: jnp.zeros((0, *shape.shape[1:]), shape.dtype), shapes)
     elif block is None or count <= block:
-        results = jax.vmap(one)(*stacked)
+        results = function(flat)
     else:
         num_blocks = -(-count // block)
         size = -(-count // num_blocks)
-        padded = [_pad_and_split(leaf, num_blocks, size) for leaf in stacked]
-        results = lax.map(lambda leaves: jax.vmap(one)(*leaves), padded)
+        stacked = _resize(flat, num_blocks * size)._map_leaves(
+            lambda leaf, ndim: leaf.reshape(num_blocks, size, *leaf.shape[1:]) if leaf.ndim > ndim else leaf
+        )
+        results = _map_leading_axis(function, stacked)
         results = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:])[:count], results)
-    skip = 1 if stacked else 0
-    return jax.tree.map(lambda leaf: leaf.reshape(batch + leaf.shape[skip:]), results)
+    return jax.tree.map(lambda leaf: leaf.reshape(batch + leaf.shape[1:]), results)
 
 
-def _pad_and_split(leaf: jax.Array, num_blocks: int, size: int) -> jax.Array:
-    missing = num_blocks * size - leaf.shape[0]
-    padded = jnp.concatenate([leaf, leaf[:missing]]) if missing else leaf
-    return padded.reshape(num_blocks, size, *leaf.shape[1:])
+def _resize(flat: Problem, count: int) -> Problem:
+    """Repeat the first problems of a flattened batch, or ones for an empty batch, up to a count."""
+
+    def resize(leaf, ndim):
+        if leaf.ndim == ndim or leaf.shape[0] == count:
+            return leaf
+        missing = count - leaf.shape[0]
+        filler = leaf[:missing] if leaf.shape[0] else jnp.ones((missing, *leaf.shape[1:]), leaf.dtype)
+        return jnp.concatenate([leaf, filler])
+
+    return flat._map_leaves(resize)
+
+
+def _map_leading_axis(function: Callable[[Problem], Any], stacked: Problem) -> Any:
+    """Apply a function to the blocks of a problem whose batched leaves have one more leading axis."""
+    is_stacked = [leaf.ndim > ndim for leaf, ndim in zip(stacked._leaves(), stacked._event_ndims(), strict=True)]
+    leaves, structure = jax.tree.flatten(stacked)
+
+    def one_block(block_leaves):
+        fresh = iter(block_leaves)
+        return function(
+            jax.tree.unflatten(
+                structure, [next(fresh) if own else leaf for leaf, own in zip(leaves, is_stacked, strict=True)]
+            )
+        )
+
+    return lax.map(one_block, [leaf for leaf, own in zip(leaves, is_stacked, strict=True) if own])
 
 
 def _design_and_target(design: Any, target: Any) -> tuple[jax.Array, jax.Array]:

@@ -7,6 +7,7 @@ from typing import Protocol
 
 import jax
 import jax.numpy as jnp
+from jax import lax
 
 from . import dirichlet
 from .random.dirichlet import dims, log_dirichlet
@@ -22,18 +23,18 @@ class Proposal(Protocol):
         ...
 
     def draw(self, bits: jax.Array) -> jax.Array:
-        """Map integer points ``(dims, L)`` to ``ln omega``, ``(K, L)``."""
+        """Map integer points ``(dims, L)`` to ``ln omega``, ``(K, L)``, or ``(B, K, L)`` if problems have their own."""
         ...
 
     def log_prob(self, log_omega: jax.Array) -> jax.Array:
-        """Return the log-density of draws ``(K, L)``, shape ``(L,)``."""
+        """Return the log-density of draws, the components on their last axis but one."""
         ...
 
 
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class DirichletProposal:
-    """``Dir(alpha)`` with ``alpha`` of shape ``(K,)``."""
+    """``Dir(alpha)`` with ``alpha`` of shape ``(K,)``, or ``(B, K)`` if problems have their own."""
 
     alpha: jax.Array
 
@@ -43,12 +44,12 @@ class DirichletProposal:
         return dims(self.alpha.shape[-1])
 
     def draw(self, bits: jax.Array) -> jax.Array:
-        """Map integer points to ``ln omega``, ``(K, L)``."""
+        """Map integer points to ``ln omega``."""
         return log_dirichlet(bits, self.alpha)
 
     def log_prob(self, log_omega: jax.Array) -> jax.Array:
-        """Return the log-density of draws ``(K, L)``."""
-        return dirichlet.log_prob(self.alpha, log_omega=log_omega.T)
+        """Return the log-density of draws."""
+        return log_dirichlet_density(self.alpha, log_omega)
 
 
 @jax.tree_util.register_dataclass
@@ -70,13 +71,19 @@ class DefensiveProposal:
         return dims(self.alpha.shape[-1]) + 1
 
     def draw(self, bits: jax.Array) -> jax.Array:
-        """Map integer points to ``ln omega``, ``(K, L)``."""
+        """Map integer points to ``ln omega``."""
         from_prior = uniform(bits[-1], self.alpha.dtype) < self.share
         return jnp.where(from_prior, log_dirichlet(bits[:-1], self.prior), log_dirichlet(bits[:-1], self.alpha))
 
     def log_prob(self, log_omega: jax.Array) -> jax.Array:
-        """Return the log-density of the mixture at draws ``(K, L)``."""
+        """Return the log-density of the mixture."""
         return jnp.logaddexp(
-            jnp.log(self.share) + dirichlet.log_prob(self.prior, log_omega=log_omega.T),
-            jnp.log1p(-self.share) + dirichlet.log_prob(self.alpha, log_omega=log_omega.T),
+            jnp.log(self.share) + log_dirichlet_density(self.prior, log_omega),
+            jnp.log1p(-self.share) + log_dirichlet_density(self.alpha, log_omega),
         )
+
+
+def log_dirichlet_density(alpha: jax.Array, log_omega: jax.Array) -> jax.Array:
+    """Return ``ln Dir(alpha)`` of draws ``(..., K, L)`` given by their logarithms, ``(..., L)``."""
+    terms = jnp.einsum("...k,...kl->...l", alpha - 1, log_omega, precision=lax.Precision.HIGHEST)
+    return terms - dirichlet.log_normalizer(alpha)[..., None]

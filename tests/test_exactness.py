@@ -19,7 +19,6 @@ from scipy import stats
 import balson_jax as balson
 from balson_jax.density import pivot_at
 from balson_jax.least_squares import simplex_optimum
-from balson_jax.problem import map_problems
 from balson_jax.random.points import BLOCK
 from balson_jax.samplers.rejection import propose
 
@@ -86,7 +85,7 @@ def _log_peak(cases: Batch) -> np.ndarray:
 
 @jax.jit
 def _densities(problem):
-    return map_problems(lambda one: pivot_at(one, simplex_optimum(one)), problem)
+    return pivot_at(problem, problem.vmap(simplex_optimum))
 
 
 @pytest.mark.parametrize("method", ["rs", "is"])
@@ -118,10 +117,10 @@ def test_accepted_draws_follow_the_posterior(num_components):
     densities = _densities(cases.problem())
     pvalues = []
     for p in range(len(cases)):
-        density = jax.tree.map(lambda leaf, p=p: leaf[p], densities)
+        density = jax.tree.map(lambda leaf, p=p: leaf[p : p + 1], densities)
         _, omega, accepted, above = _proposals(jax.random.key(p), density)
         assert not bool(above.any())
-        sample = np.asarray(omega[0])[np.asarray(accepted)][:5000]
+        sample = np.asarray(omega[0, 0])[np.asarray(accepted[0])][:5000]
         nodes, cdf = _marginal_cdf(cases, p)
         uniforms = np.interp(sample.astype(np.float64), nodes, cdf)
         pvalues.append(stats.kstest(uniforms, "uniform").pvalue)
@@ -136,7 +135,7 @@ def _proposals(key, density):
 
 
 def _marginal_cdf(cases: Batch, p: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the posterior cdf of the first component, E_prior[likelihood; omega_0 <= x] over the evidence, at nodes."""
+    """Return nodes and the first component's posterior cdf, E_prior[likelihood; omega_0 <= x] over the evidence."""
     alpha = cases.prior[p]
     rest = alpha[1:].sum()
     nodes, weights = quadrature.simplex_rule(alpha[1:]) if len(alpha) == 3 else (np.ones((1, 1)), np.ones(1))
@@ -167,7 +166,7 @@ def test_the_envelope_is_never_violated(x64):
     design = rng.normal(size=(num_problems, num_rows, num_components))
     noise = 10.0 ** rng.uniform(-1, 1, num_problems)
     target = rng.normal(size=(num_problems, num_rows)) * 3
-    problem = balson.linear_problem(design, target, noise=noise, prior=0.7)
+    problem = balson.linear_problem(design, target, noise=noise, prior=np.full((num_problems, num_components), 0.7))
     densities = _densities(problem)
     draw = jax.jit(lambda key, density: propose(key, density, jnp.zeros((), jnp.int32), count)[1::2])
     highest = []
@@ -176,7 +175,7 @@ def test_the_envelope_is_never_violated(x64):
             jax.random.key(p), jax.tree.map(lambda leaf, p=p: leaf[p] if leaf.ndim else leaf, densities)
         )
         assert not bool(above.any())
-        log_lik = quadrature.log_likelihood(design[p], target[p], np.asarray(omega).T, 1.0, noise[p])
+        log_lik = quadrature.log_likelihood(design[p], target[p], np.asarray(omega[0]).T, 1.0, noise[p])
         peak = float(densities.log_peak[p])
         assert log_lik.max() <= peak + 1e-9 * abs(peak)
         highest.append(log_lik.max() - peak)

@@ -18,20 +18,20 @@ def log_dirichlet(bits: jax.Array, alpha: jax.Array) -> jax.Array:
     """Map points of the unit cube to draws of ``Dir(alpha)``.
 
     Args:
-      bits: integer points ``(2K, L)`` (see ``points``).
-      alpha: concentrations ``(K,)``.
+      bits: integer points ``(..., 2K, L)`` (see ``points``).
+      alpha: concentrations ``(..., K)``; leading axes broadcast against those of the points.
 
     Returns:
-      ``ln omega``, ``(K, L)``. Exponentiated columns sum to one; entries may lie far below the smallest
+      ``ln omega``, ``(..., K, L)``. Exponentiated columns sum to one; entries may lie far below the smallest
       float, which is why the logarithm is kept.
     """
     num_components = alpha.shape[-1]
-    log_gamma = loggamma_quantile(bits[:num_components], bits[num_components:], alpha)
+    log_gamma = loggamma_quantile(bits[..., :num_components, :], bits[..., num_components:, :], alpha)
     # Only lifted draws (small alpha) can be too small to exponentiate as they are.
     shift = lax.cond(
         jnp.any(alpha < ALPHA_MIN),
-        lambda values: jnp.max(values, axis=0, keepdims=True),
-        lambda values: jnp.zeros_like(values[:1]),
+        lambda values: jnp.max(values, axis=-2, keepdims=True),
+        lambda values: jnp.zeros_like(values[..., :1, :]),
         lax.stop_gradient(log_gamma),
     )
     shifted = log_gamma - shift

@@ -1,4 +1,4 @@
-"""The paper's four samplers, each a frozen dataclass that runs on one problem."""
+"""The paper's four samplers, each a frozen dataclass that runs on a block of problems."""
 
 from .importance import IS
 from .rejection import RS

@@ -47,9 +47,9 @@ class Plan:
         return min(whole, max(_power_of_two(self.chunk), unit_cube.BLOCK))
 
     @property
-    def tail_size(self) -> int:
-        """How many of the largest weights a replicate keeps: enough for the tail and its threshold."""
-        return min(weights.tail_size(self.num_draws) + 1, self.per_replicate, self.chunk_size)
+    def num_buckets(self) -> int:
+        """How many of its largest weights a replicate keeps."""
+        return min(weights.BUCKETS, self.chunk_size)
 
 
 def _power_of_two(count: int) -> int:
@@ -59,11 +59,11 @@ def _power_of_two(count: int) -> int:
 def importance(
     key: jax.Array, density: Pivoted, proposal: Proposal, plan: Plan, *, corrects: bool, log_moments: bool
 ) -> weights.Estimate:
-    """Run one pass of importance sampling on one problem.
+    """Run one pass of importance sampling on B problems.
 
     Args:
       key: a PRNG key.
-      density: the problem.
+      density: the problems.
       proposal: where draws come from.
       plan: how many draws, and how they are computed.
       corrects: whether the weights carry prior / proposal, or the proposal is itself the prior of this pass.
@@ -79,21 +79,25 @@ def importance(
     def replicate(index):
         stream = jax.random.fold_in(key, index)
 
-        # Recomputed in the backward pass: gradients need no more memory than values.
-        @jax.checkpoint
-        def step(moments, chunk):
+        def moments_of(chunk):
             start = chunk * plan.chunk_size
-            bits = generate(stream, proposal.dims, plan.chunk_size, start=start, dtype=dtype)
-            log_omega = proposal.draw(bits)
+            log_omega = proposal.draw(generate(stream, proposal.dims, plan.chunk_size, start=start, dtype=dtype))
             omega = jnp.exp(log_omega)
             logs = weights.log_weights(density, omega, log_omega, proposal if corrects else None)
             number = (start + jnp.arange(plan.chunk_size)) * plan.replicates + index
             counts = number < plan.num_draws
-            logs = jnp.where(counts, logs, -jnp.inf)
-            part = weights.digest(logs, omega, log_omega if log_moments else None, counts.sum(), plan.tail_size)
-            return weights.merge(moments, part), None
+            if plan.num_draws % (plan.replicates * plan.chunk_size):
+                logs = jnp.where(counts, logs, -jnp.inf)
+            return weights.digest(logs, omega, log_omega if log_moments else None, counts.sum(), plan.num_buckets)
 
-        nothing = weights.empty(density.prior.shape[-1], plan.tail_size, dtype)
+        # Recomputed in the backward pass: gradients need no more memory than values.
+        @jax.checkpoint
+        def step(moments, chunk):
+            return weights.merge(moments, moments_of(chunk)), None
+
+        if num_chunks == 1:
+            return jax.checkpoint(moments_of)(0)
+        nothing = weights.empty(density.pivot.shape, plan.num_buckets, dtype)
         return lax.scan(step, nothing, jnp.arange(num_chunks))[0]
 
     parts = lax.map(replicate, jnp.arange(plan.replicates))
@@ -130,12 +134,14 @@ class IS:
         check_sizes(self)
 
     def run(self, key: jax.Array, density: Pivoted) -> tuple[weights.Estimate, jax.Array]:
-        """Return the estimate and the matched ``alpha`` for one problem."""
-        alpha = density.prior if self.proposal is None else jnp.broadcast_to(self.proposal, density.prior.shape)
+        """Return the estimates and the matched ``alpha`` of B problems."""
+        alpha = density.prior
+        if self.proposal is not None:
+            alpha = jnp.broadcast_to(jnp.asarray(self.proposal, alpha.dtype), alpha.shape)
         found = importance(
             key,
             density,
-            DirichletProposal(alpha.astype(density.prior.dtype)),
+            DirichletProposal(alpha),
             Plan(self.num_draws, self.chunk, self.points),
             corrects=self.proposal is not None,
             log_moments=self.match == "kl",
@@ -144,7 +150,7 @@ class IS:
 
 
 def match_alpha(found: weights.Estimate, match: dirichlet.MatchRule) -> jax.Array:
-    """Return the concentrations of the Dirichlet that matches an estimate."""
+    """Return the concentrations of the Dirichlets that match an estimate, ``(B, K)``."""
     return dirichlet.from_moments(found.mean, found.variance, match, log_mean=found.log_mean)
 
 

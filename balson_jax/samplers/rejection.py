@@ -43,7 +43,7 @@ class RS:
         check_sizes(self)
 
     def run(self, key: jax.Array, density: Pivoted) -> tuple[weights.Estimate, jax.Array]:
-        """Return the estimate and the matched ``alpha`` for one problem."""
+        """Return the estimates and the matched ``alpha`` of B problems."""
         found = rejection(key, density, self)
         return found, match_alpha(found, self.match)
 
@@ -54,8 +54,8 @@ def propose(
     """Draw proposals number ``start, ..., start + count - 1`` from the prior.
 
     Returns:
-      ``ln omega`` ``(K, L)``; ``omega`` ``(K, L)``; which are accepted ``(L,)``; and which lie above the
-      envelope ``(L,)``, which never happens unless the bound is wrong.
+      ``ln omega`` and ``omega``, ``(K, L)`` or ``(B, K, L)``; which are accepted, ``(B, L)``; and which lie above the
+      envelope, ``(B, L)``, which never happens unless the bound is wrong.
     """
     proposal = DirichletProposal(density.prior)
     bits = unit_cube.pseudo(key, proposal.dims + 1, count, start=start, dtype=density.prior.dtype)
@@ -67,50 +67,53 @@ def propose(
 
 
 def rejection(key: jax.Array, density: Pivoted, method: RS) -> weights.Estimate:
-    """Run rejection sampling on one problem until enough draws are accepted or the budget is spent."""
+    """Run rejection sampling on B problems until each has accepted enough draws or the budget is spent."""
     density = jax.tree.map(lax.stop_gradient, density)
     dtype = density.prior.dtype
+    num_problems = density.pivot.shape[0]
     chunk = unit_cube.BLOCK * -(-min(method.chunk, method.max_proposals) // unit_cube.BLOCK)
     # A problem with a NaN would never accept; it spends nothing, and is reported by its status.
-    hopeful = jnp.isfinite(density.log_peak) & jnp.isfinite(density.slack).all()
+    hopeful = jnp.isfinite(density.log_peak) & jnp.isfinite(density.slack).all(-1)
 
     def unfinished(state):
         start, accepted = state[:2]
-        return (accepted < method.num_draws) & (start < method.max_proposals) & hopeful
+        return jnp.any((accepted < method.num_draws) & hopeful) & (start < method.max_proposals)
 
     def step(state):
         start, accepted, proposals, violations, moments = state
         log_omega, omega, accepts, violates = propose(key, density, start, chunk)
         number = start + jnp.arange(chunk)
         accepts = accepts & (number < method.max_proposals)
-        rank = accepted + jnp.cumsum(accepts)
+        rank = accepted[:, None] + jnp.cumsum(accepts, -1)
         used = accepts & (rank <= method.num_draws)
         # Proposals count up to the one that completes the sample.
         seen = (rank - accepts < method.num_draws) & (number < method.max_proposals)
         logs = jnp.where(used, jnp.zeros((), dtype), -jnp.inf)
-        part = weights.digest(logs, omega, log_omega if method.match == "kl" else None, used.sum(), 0)
+        part = weights.digest(logs, omega, log_omega if method.match == "kl" else None, used.sum(-1), 0)
         return (
             start + chunk,
-            accepted + used.sum(),
-            proposals + seen.sum(),
-            violations + (violates & seen).sum(),
+            accepted + used.sum(-1),
+            proposals + seen.sum(-1),
+            violations + (violates & seen).sum(-1),
             weights.merge(moments, part),
         )
 
-    nothing = weights.empty(density.prior.shape[-1], 0, dtype)
-    zero = jnp.zeros((), jnp.int32)
-    _, accepted, proposals, violations, moments = lax.while_loop(unfinished, step, (zero, zero, zero, zero, nothing))
+    nothing = weights.empty(density.pivot.shape, 0, dtype)
+    zeros = jnp.zeros(num_problems, jnp.int32)
+    state = jnp.zeros((), jnp.int32), zeros, zeros, zeros, nothing
+    _, accepted, proposals, violations, moments = lax.while_loop(unfinished, step, state)
     return _estimate(density, moments, accepted, proposals, violations, method)
 
 
 def _estimate(density, moments, accepted, proposals, violations, method) -> weights.Estimate:
     dtype = density.prior.dtype
     count = accepted.astype(dtype)
+    at_least_one = jnp.maximum(count, 1)
     some = accepted > 0
     # With nothing accepted, all that is known is the prior.
-    mean = jnp.where(some, moments.mean, dirichlet.mean(density.prior))
-    variance = jnp.where(some, moments.spread / jnp.maximum(count, 1), dirichlet.variance(density.prior))
-    log_mean = jnp.where(some, moments.log_mean, dirichlet.log_mean(density.prior))
+    mean = jnp.where(some[:, None], moments.mean, dirichlet.mean(density.prior))
+    variance = jnp.where(some[:, None], moments.spread / at_least_one[:, None], dirichlet.variance(density.prior))
+    log_mean = jnp.where(some[:, None], moments.log_mean, dirichlet.log_mean(density.prior))
     rate = count / jnp.maximum(proposals, 1).astype(dtype)
     status = jnp.where(accepted < method.num_draws, Status.BUDGET, 0)
     status = status | jnp.where(accepted < MIN_ESS, Status.LOW_ESS, 0)
@@ -119,11 +122,11 @@ def _estimate(density, moments, accepted, proposals, violations, method) -> weig
         mean=mean,
         variance=variance,
         log_mean=log_mean,
-        mean_stderr=jnp.where(some, jnp.sqrt(variance / jnp.maximum(count, 1)), jnp.inf),
+        mean_stderr=jnp.where(some[:, None], jnp.sqrt(variance / at_least_one[:, None]), jnp.inf),
         log_evidence=density.log_peak + jnp.log(rate),
-        log_evidence_stderr=jnp.where(some, jnp.sqrt((1 - rate) / jnp.maximum(count, 1)), jnp.inf),
+        log_evidence_stderr=jnp.where(some, jnp.sqrt((1 - rate) / at_least_one), jnp.inf),
         acceptance_rate=rate,
         ess=count,
-        pareto_k=jnp.full((), -jnp.inf, dtype),
+        pareto_k=jnp.full_like(count, -jnp.inf),
         status=status.astype(jnp.int32),
     )

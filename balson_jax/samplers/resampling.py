@@ -90,7 +90,7 @@ class ISIRS:
         check_sizes(self)
 
     def run(self, key: jax.Array, density: Pivoted) -> tuple[weights.Estimate, jax.Array]:
-        """Return the last round's estimate and the matched ``alpha`` for one problem."""
+        """Return the last round's estimates and the matched ``alpha`` of B problems."""
         first_key, round_key = jax.random.split(key)
         first = IS(num_draws=self.num_draws, match=self.match, points=self.points, chunk=self.chunk)
         return resample(round_key, density, first.run(first_key, density)[0], self)
@@ -130,7 +130,7 @@ class RSIRS:
         check_sizes(self)
 
     def run(self, key: jax.Array, density: Pivoted) -> tuple[weights.Estimate, jax.Array]:
-        """Return the last round's estimate and the matched ``alpha`` for one problem."""
+        """Return the last round's estimates and the matched ``alpha`` of B problems."""
         first_key, round_key = jax.random.split(key)
         first = RS(num_draws=self.num_draws, max_proposals=self.max_proposals, match=self.match, chunk=self.chunk)
         return resample(round_key, density, rejection(first_key, density, first), self)

@@ -1,0 +1,80 @@
+"""The constrained optimum against cvxpy, and its certificate."""
+
+from __future__ import annotations
+
+import cvxpy
+import jax
+import numpy as np
+import pytest
+
+import balson_jax as balson
+
+# (rows, components): few and many, fewer rows than components, one row.
+SHAPES = [(1, 3), (5, 2), (3, 8), (30, 5), (8, 20), (60, 20), (40, 60), (50, 100), (150, 100), (12, 12)]
+PER_SHAPE = 20
+
+
+def problems(num_rows: int, num_components: int):
+    """Return random problems, some with duplicate, zero or collinear columns, some with a target outside the cone."""
+    rng = np.random.default_rng(1000 * num_rows + num_components)
+    design = rng.normal(size=(PER_SHAPE, num_rows, num_components))
+    design[1::5, :, -1] = design[1::5, :, 0]
+    design[2::5, :, 0] = 0
+    design[3::5] = np.linspace(0.1, 1, num_rows)[:, None] ** np.linspace(0, 3, num_components)
+    omega = rng.dirichlet(np.full(num_components, 0.3), PER_SHAPE)
+    total = 10.0 ** rng.uniform(-1, 1, PER_SHAPE)
+    target = np.einsum("pnk,pk->pn", design, omega * total[:, None])
+    target += 10.0 ** rng.uniform(-2, 0.5, (PER_SHAPE, 1)) * rng.normal(size=target.shape)
+    target[4::5] += 20 * total[4::5, None]
+    return design, target, total
+
+
+def reference(design, target, total) -> float:
+    theta = cvxpy.Variable(design.shape[1], nonneg=True)
+    objective = 0.5 * cvxpy.sum_squares(target - design @ theta)
+    task = cvxpy.Problem(cvxpy.Minimize(objective), [cvxpy.sum(theta) == total])
+    task.solve(solver="CLARABEL", tol_gap_abs=1e-10, tol_gap_rel=1e-10, tol_feas=1e-10)
+    # Make the answer exactly feasible, so that its objective is an upper bound.
+    value = np.maximum(theta.value, 0)
+    value *= total / value.sum()
+    return 0.5 * np.square(target - design @ value).sum()
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_agrees_with_cvxpy(shape, x64):
+    design, target, total = problems(*shape)
+    solution = balson.least_squares(balson.linear_problem(design, target, total=total))
+    assert (solution.gap >= 0).all()
+    assert (solution.theta >= 0).all()
+    np.testing.assert_allclose(solution.theta.sum(-1), total, rtol=1e-12)
+    expected = np.array([reference(*case) for case in zip(design, target, total, strict=True)])
+    np.testing.assert_allclose(solution.objective, expected, rtol=1e-6, atol=1e-6)
+    # The bound holds for the independent solution as well, and is tight.
+    assert (np.asarray(solution.bound) <= expected * (1 + 1e-9) + 1e-9).all()
+    assert (np.asarray(solution.gap) <= 1e-6 * (1 + expected)).all()
+
+
+@pytest.mark.parametrize("shape", SHAPES[::2], ids=str)
+def test_float32_is_as_good_as_float32_can_be(shape):
+    design, target, total = problems(*shape)
+    with jax.enable_x64(True):
+        exact = balson.least_squares(balson.linear_problem(design, target, total=total))
+    solution = balson.least_squares(balson.linear_problem(np.float32(design), np.float32(target), total=total))
+    assert (solution.gap >= 0).all()
+    scale = 0.5 * np.square(target).sum(-1)
+    assert (np.abs(np.asarray(solution.objective) - np.asarray(exact.objective)) < 2e-5 * scale).all()
+
+
+def test_noise_scales_the_objective_and_not_the_solution(x64):
+    design, target, total = problems(30, 5)
+    plain = balson.least_squares(balson.linear_problem(design, target, total=total))
+    noisy = balson.least_squares(balson.linear_problem(design, target, total=total, noise=0.1))
+    np.testing.assert_allclose(noisy.theta, plain.theta, atol=1e-9)
+    np.testing.assert_allclose(noisy.objective, 100 * plain.objective, rtol=1e-9)
+
+
+def test_works_inside_jit_and_vmap():
+    design, target, _ = problems(30, 5)
+    batch = balson.least_squares(balson.linear_problem(design, target))
+    mapped = jax.jit(jax.vmap(lambda a, y: balson.least_squares(balson.linear_problem(a, y)).theta))(design, target)
+    np.testing.assert_allclose(mapped, batch.theta, atol=1e-5)
