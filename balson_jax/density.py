@@ -90,9 +90,14 @@ class Pivoted:
         exact = lax.Precision.HIGHEST
         # A product of the draws and the design, without the target: shared problems share it.
         fitted = jnp.matmul(self.factor, omega, precision=exact)
-        centre = jnp.einsum("...mk,bk->bm", self.factor, self.pivot, precision=exact)
-        linear = jnp.einsum("bk,...kl->bl" if omega.ndim == 2 else "bk,bkl->bl", self.slack, omega, precision=exact)
+        centre = jnp.einsum(f"{_axes('bmk', self.factor)},bk->bm", self.factor, self.pivot, precision=exact)
+        linear = jnp.einsum(f"bk,{_axes('bkl', omega)}->bl", self.slack, omega, precision=exact)
         return -self.precision[:, None] * (linear + 0.5 * _square_distance(fitted, centre))
+
+
+def _axes(names: str, array: jax.Array) -> str:
+    """Return the einsum axes of an array that lacks the leading ones if problems share it."""
+    return names[-array.ndim :]
 
 
 def _square_distance(fitted: jax.Array, centre: jax.Array) -> jax.Array:

@@ -22,7 +22,7 @@ MatchRule = Literal["ratio", "geometric", "mean", "kl"]
 MATCH_RULES: tuple[str, ...] = get_args(MatchRule)
 
 PRECISION_LIMITS = (1e-12, 1e12)
-"""Fitted precisions ``alpha_0`` stay between these, so that a degenerate sample gives a finite answer."""
+"""Fitted concentrations and precisions stay between these, so that a degenerate sample gives a proper Dirichlet."""
 
 NEWTON_STEPS = 40
 BISECTION_STEPS = 60
@@ -138,7 +138,8 @@ def from_moments(
             estimate = 1 + jnp.exp(jnp.where(usable, logs, 0).sum(-1) / count)
         # Without a single usable component the sample is one point.
         estimate = jnp.where(usable.any(-1), estimate, PRECISION_LIMITS[1])
-    return mean * jnp.clip(estimate - 1, *PRECISION_LIMITS)[..., None]
+    alpha = mean * jnp.clip(estimate - 1, *PRECISION_LIMITS)[..., None]
+    return jnp.maximum(alpha, PRECISION_LIMITS[0])
 
 
 def from_log_mean(log_mean: jax.Array) -> jax.Array:

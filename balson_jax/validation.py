@@ -26,13 +26,15 @@ def float_array(name: str, value: Any, dtype: Any = None) -> jax.Array:
             value = np.asarray(value)
         except ValueError as error:
             raise ValueError(f"{name} is not a rectangular array of numbers: {error}") from None
+        except jax.errors.TracerArrayConversionError:  # a list or tuple with tracers in it
+            value = jnp.asarray(value)
     if value.dtype == object or (not jnp.issubdtype(value.dtype, jnp.number) and value.dtype != bool):
         raise ValueError(f"{name} has dtype {value.dtype}; pass real numbers, for instance float32")
     if jnp.issubdtype(value.dtype, jnp.complexfloating):
         raise ValueError(f"{name} is complex ({value.dtype}); stack real and imaginary parts as rows instead")
     if dtype is None:
-        dtype = jnp.result_type(value.dtype, jnp.float32) if value.dtype.itemsize < 4 else value.dtype
-        dtype = jnp.result_type(dtype, float) if not jnp.issubdtype(dtype, jnp.floating) else dtype
+        dtype = value.dtype if jnp.issubdtype(value.dtype, jnp.floating) else jnp.result_type(float)
+        dtype = jnp.float32 if jnp.dtype(dtype).itemsize < 4 else dtype
     return jnp.asarray(value, jax.dtypes.canonicalize_dtype(dtype))
 
 

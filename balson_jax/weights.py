@@ -188,8 +188,8 @@ def pareto_k(tail: jax.Array) -> jax.Array:
       tail: the T + 1 largest log-weights, descending, ``(T + 1,)``. The last one is the threshold.
 
     Returns:
-      The estimate, a scalar: ``-inf`` if the weights in the tail are all equal, ``inf`` if there are fewer than five
-      or if most of them vanish beside the largest.
+      The estimate, a scalar: ``-inf`` if the weights in the tail are equal to rounding, ``inf`` if there are fewer
+      than five or if most of them vanish beside the largest.
     """
     dtype = tail.dtype
     cutoff = jnp.exp(tail[-1] - tail[0])
@@ -213,8 +213,10 @@ def pareto_k(tail: jax.Array) -> jax.Array:
     rate = (grid * weights).sum() / weights.sum()
     prior_count = 10
     shape = (count * shape_at(rate) + 0.5 * prior_count) / (count + prior_count)
-    shape = jnp.where((count < 5) | (quartile <= 0) | jnp.isnan(shape), jnp.inf, shape)
-    return jnp.where(tail[-1] == tail[0], -jnp.inf, shape)
+    # Too few distinct values to fit: either the weights are equal, to rounding, or one of them dwarfs the rest.
+    is_flat = tail[0] - tail[-1] < 0.01
+    unfit = (count < 5) | (quartile <= 0) | jnp.isnan(shape)
+    return jnp.where(unfit, jnp.where(is_flat, -jnp.inf, jnp.inf), shape)
 
 
 @jax.tree_util.register_dataclass

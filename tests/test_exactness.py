@@ -171,9 +171,7 @@ def test_the_envelope_is_never_violated(x64):
     draw = jax.jit(lambda key, density: propose(key, density, jnp.zeros((), jnp.int32), count)[1::2])
     highest = []
     for p in range(num_problems):
-        omega, above = draw(
-            jax.random.key(p), jax.tree.map(lambda leaf, p=p: leaf[p] if leaf.ndim else leaf, densities)
-        )
+        omega, above = draw(jax.random.key(p), jax.tree.map(lambda leaf, p=p: leaf[p : p + 1], densities))
         assert not bool(above.any())
         log_lik = quadrature.log_likelihood(design[p], target[p], np.asarray(omega[0]).T, 1.0, noise[p])
         peak = float(densities.log_peak[p])

@@ -82,9 +82,9 @@ def rejection(key: jax.Array, density: Pivoted, method: RS) -> weights.Estimate:
     def step(state):
         start, accepted, proposals, violations, moments = state
         log_omega, omega, accepts, violates = propose(key, density, start, chunk)
-        number = start + jnp.arange(chunk)
+        number = start + jnp.arange(chunk, dtype=jnp.int32)
         accepts = accepts & (number < method.max_proposals)
-        rank = accepted[:, None] + jnp.cumsum(accepts, -1)
+        rank = accepted[:, None] + jnp.cumsum(accepts, -1, dtype=jnp.int32)
         used = accepts & (rank <= method.num_draws)
         # Proposals count up to the one that completes the sample.
         seen = (rank - accepts < method.num_draws) & (number < method.max_proposals)
@@ -92,9 +92,9 @@ def rejection(key: jax.Array, density: Pivoted, method: RS) -> weights.Estimate:
         part = weights.digest(logs, omega, log_omega if method.match == "kl" else None, used.sum(-1), 0)
         return (
             start + chunk,
-            accepted + used.sum(-1),
-            proposals + seen.sum(-1),
-            violations + (violates & seen).sum(-1),
+            accepted + used.sum(-1, dtype=jnp.int32),
+            proposals + seen.sum(-1, dtype=jnp.int32),
+            violations + (violates & seen).sum(-1, dtype=jnp.int32),
             weights.merge(moments, part),
         )
 

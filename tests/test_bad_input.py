@@ -1,0 +1,113 @@
+"""Every bad input raises a ``ValueError`` that names the argument, the value or index, and the remedy."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import balson_jax as balson
+
+DESIGN = np.random.default_rng(0).normal(size=(6, 3))
+TARGET = DESIGN @ [0.2, 0.3, 0.5]
+
+
+def with_nan(array, index, value=np.nan):
+    array = array.copy()
+    array[index] = value
+    return array
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"target": TARGET[:4]}, r"target has shape \(4,\) but design has 6 rows"),
+        ({"target": np.ones((2, 6)), "design": np.ones((3, 6, 3))}, r"batch axes \(2,\) of target .* \(3,\)"),
+        ({"target": 1.0}, "target is a single number"),
+        ({"design": TARGET}, r"design has shape \(6,\); it needs two axes"),
+        ({"design": DESIGN[:0], "target": TARGET[:0]}, "no rows; pass at least one"),
+        ({"design": DESIGN[:, :1]}, "K=1 component; pass at least 2 columns"),
+        ({"design": with_nan(DESIGN, (4, 1))}, r"design\[4, 1\] is nan; remove"),
+        ({"design": with_nan(DESIGN, (4, 1), np.inf)}, r"design\[4, 1\] is inf; remove"),
+        ({"target": with_nan(TARGET, 2)}, r"target\[2\] is nan; remove"),
+        ({"total": 0.0}, "total is 0.0; total must be positive"),
+        ({"total": [1.0, np.inf], "target": np.stack([TARGET, TARGET])}, r"total\[1\] is inf"),
+        ({"noise": -1}, "noise is -1.0; noise must be positive"),
+        ({"noise": np.nan}, "noise is nan; noise must be positive"),
+        ({"noise": np.ones(4)}, r"noise has shape \(4,\); pass a number"),
+        ({"noise": np.ones(6), "target": np.ones((6, 6))}, "one per problem or one per row"),
+        ({"noise": "estimate"}, "noise='estimate' is not supported; pass a positive number"),
+        ({"prior": [1.0, 0.0, 1.0]}, r"prior\[1\] is 0.0; prior must be positive"),
+        ({"prior": np.ones(2)}, r"prior has shape \(2,\); pass a number, 3 concentrations"),
+        ({"design": DESIGN * 1j}, "design is complex"),
+        ({"target": np.array(["a"] * 6)}, "target has dtype <U1; pass real numbers"),
+        ({"target": np.array([None] * 6)}, "target has dtype object; pass real numbers"),
+        ({"design": [[1.0, 2.0], [3.0]]}, "design is not a rectangular array"),
+        ({"constraint": "signed"}, "unknown constraint='signed'; choose one of equal"),
+        ({"weights": np.ones(6)}, "weights=.* is not supported"),
+    ],
+)
+def test_bad_problems(arguments, message):
+    arguments = {"design": DESIGN, "target": TARGET} | arguments
+    with pytest.raises(ValueError, match=message):
+        balson.linear_problem(**arguments)
+
+
+@pytest.mark.parametrize(
+    ("construct", "message"),
+    [
+        (lambda: balson.IS(num_draws=1), "num_draws=1 must be at least 2"),
+        (lambda: balson.IS(num_draws=1e6), "num_draws=1000000.0 must be an integer"),
+        (lambda: balson.RS(num_draws=0), "num_draws=0 must be at least 2"),
+        (lambda: balson.RS(max_proposals=0), "max_proposals=0 must be at least 1"),
+        (lambda: balson.RS(max_proposals=2**31), "max_proposals=2147483648 must be below"),
+        (lambda: balson.ISIRS(rounds=-1), "rounds=-1 must be at least 0"),
+        (lambda: balson.RSIRS(chunk=0), "chunk=0 must be at least 1"),
+        (lambda: balson.IS(match="median"), "unknown match='median'; choose one of ratio, geometric, mean, kl"),
+        (lambda: balson.IS(points="halton"), "unknown points='halton'; choose one of sobol, pseudo"),
+    ],
+)
+def test_bad_methods(construct, message):
+    with pytest.raises(ValueError, match=message):
+        construct()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"method": "nuts"}, "unknown method='nuts'; choose one of rs, is, rsirs, isirs"),
+        ({"method": balson.IS}, "is not a method; pass one of rs, is, rsirs, isirs, or an instance of RS, IS"),
+        ({"method": balson.IS(proposal=np.ones(2))}, r"proposal has shape \(2,\); pass 3 concentrations"),
+        ({"method": balson.IS(proposal=[1.0, -1.0, 1.0])}, r"proposal\[1\] is -1.0"),
+        ({"method": balson.ISIRS(defensive=1.5)}, "defensive=1.5 must lie between 0 and 1"),
+        ({"key": 0}, "key=0 is not a PRNG key; make one with jax.random.key"),
+        ({"key": np.arange(2.0)}, "key has dtype float32|float64"),
+        ({"key": jax.random.split(jax.random.key(0), 3)}, r"key has shape \(3,\); pass one key, and jax.vmap"),
+        ({"problem": DESIGN}, "problem is a ndarray; make one with"),
+    ],
+)
+def test_bad_fits(arguments, message):
+    problem = balson.linear_problem(DESIGN, TARGET)
+    arguments = {"key": jax.random.key(0), "problem": problem, "method": "is"} | arguments
+    with pytest.raises(ValueError, match=message):
+        balson.fit(**arguments)
+
+
+def test_bad_calls_of_a_posterior():
+    found = balson.fit(jax.random.key(0), balson.linear_problem(DESIGN, TARGET), balson.IS(num_draws=64))
+    with pytest.raises(ValueError, match=r"level=1\.0 must lie between"):
+        found.interval(1.0)
+    with pytest.raises(ValueError, match="n=0 must be at least 1"):
+        found.sample(jax.random.key(0), 0)
+    with pytest.raises(ValueError, match="must have 3 components"):
+        found.predict(np.ones((4, 2)))
+    with pytest.raises(ValueError, match="outside jit"):
+        jax.jit(lambda posterior: posterior.raise_for_status())(found)
+
+
+def test_integers_lists_and_half_precision_are_accepted():
+    integers = balson.linear_problem([[1, 0], [0, 1]], [1, 0])
+    assert integers.dtype == jnp.float32
+    half = balson.linear_problem(jnp.eye(2, dtype=jnp.bfloat16), jnp.ones(2, jnp.float16))
+    assert half.dtype == jnp.float32

@@ -1,0 +1,111 @@
+"""What a posterior offers: intervals, samples, predictions, a table to read."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy import stats
+
+import balson_jax as balson
+from balson_jax import dirichlet
+
+X = np.linspace(0, 1, 40)
+DESIGN = X[:, None] ** np.arange(3)
+TARGET = DESIGN @ [0.2, 0.1, 0.7] + 0.1 * np.random.default_rng(0).normal(size=40)
+
+
+@pytest.fixture(scope="module")
+def found():
+    return balson.fit(jax.random.key(0), balson.linear_problem(DESIGN, 3 * TARGET, noise=0.3, total=3.0))
+
+
+@pytest.fixture(scope="module")
+def batch():
+    targets = np.stack([TARGET, TARGET + 0.1])
+    return balson.fit(jax.random.key(0), balson.linear_problem(DESIGN, targets, noise=0.3))
+
+
+def test_theta_is_the_sparse_mode_times_the_total(found):
+    np.testing.assert_allclose(found.theta, 3 * dirichlet.mode(found.alpha), rtol=1e-6)
+    np.testing.assert_allclose(found.mean, 3 * dirichlet.mean(found.alpha), rtol=1e-5)
+    # the ratio rule matches the sum of the variances
+    assert jnp.square(found.std).sum() == pytest.approx(9 * float(dirichlet.variance(found.alpha).sum()), rel=1e-4)
+
+
+def test_intervals_are_those_of_the_matched_beta(found):
+    lower, upper = found.interval(0.8)
+    mean, variance = np.asarray(found.mean) / 3, np.square(np.asarray(found.std) / 3)
+    precision = mean * (1 - mean) / variance - 1
+    beta = stats.beta(mean * precision, (1 - mean) * precision)
+    np.testing.assert_allclose(lower, 3 * beta.ppf(0.1), rtol=1e-3, atol=1e-5)
+    np.testing.assert_allclose(upper, 3 * beta.ppf(0.9), rtol=1e-3, atol=1e-5)
+
+
+def test_samples_have_the_moments_of_the_dirichlet(found, batch):
+    draws = found.sample(jax.random.key(1), 20_000)
+    assert draws.shape == (20_000, 3)
+    np.testing.assert_allclose(draws.sum(-1), 3, rtol=1e-5)
+    error = draws.std(0) / np.sqrt(20_000)
+    assert (jnp.abs(draws.mean(0) - 3 * dirichlet.mean(found.alpha)) < 4 * error).all()
+    several = batch.sample(jax.random.key(1), 1000)
+    assert several.shape == (1000, 2, 3)
+    # problems have independent draws
+    correlation = np.corrcoef(several[:, 0, 0], several[:, 1, 0])[0, 1]
+    assert abs(correlation) < 4 / np.sqrt(1000)
+
+
+def test_predictions_have_the_moments_of_sampled_curves(found, batch):
+    prediction = found.predict(DESIGN)
+    curves = found.sample(jax.random.key(2), 20_000) @ DESIGN.T
+    np.testing.assert_allclose(prediction.mean, DESIGN @ found.mean, rtol=1e-5)
+    np.testing.assert_allclose(prediction.std, curves.std(0), rtol=0.05, atol=1e-6)
+    inside = (curves >= prediction.lower - 1e-5) & (curves <= prediction.upper + 1e-5)
+    # Between 0 and 1: at the last point every curve passes through the total.
+    np.testing.assert_allclose(inside.mean(0)[:-1], 0.9, atol=0.02)
+    assert batch.predict(DESIGN).mean.shape == (2, 40)
+    assert jax.jit(lambda p: p.predict(DESIGN[:2]).mean)(found).shape == (2,)
+
+
+def test_the_table_of_one_problem(found):
+    text = repr(found)
+    assert text == found.summary()
+    for word in (
+        "theta[2]",
+        "mean",
+        "std",
+        "90 % interval",
+        "mode",
+        "effective draws",
+        "Pareto k",
+        "log-evidence",
+        "OK",
+    ):
+        assert word in text
+    assert "50 % interval" in found.summary(0.5)
+    assert max(map(len, text.splitlines())) <= 80
+
+
+def test_the_table_of_a_batch(batch):
+    text = repr(batch)
+    assert "2 problems with 3 components" in text
+    assert "OK: 2" in text
+
+
+def test_the_table_of_a_bad_fit_says_what_to_do():
+    problem = balson.linear_problem(DESIGN, TARGET, noise=1e-4)
+    text = repr(balson.fit(jax.random.key(0), problem, balson.IS(num_draws=1000)))
+    assert "status LOW_ESS" in text
+    assert "take more draws" in text
+
+
+def test_repr_inside_a_trace(found):
+    seen = []
+    jax.jit(lambda posterior: seen.append(repr(posterior)))(found)
+    assert seen == ["Posterior(method='is', ...)"]
+
+
+def test_status_ok_does_not_raise(found, batch):
+    found.raise_for_status()
+    batch.raise_for_status()

@@ -1,0 +1,93 @@
+"""The project itself: the direction of imports, the command line, the version."""
+
+from __future__ import annotations
+
+import ast
+import pathlib
+import subprocess
+import sys
+import tomllib
+
+import pytest
+
+import balson_jax
+
+ROOT = pathlib.Path(balson_jax.__file__).parent
+
+# A module may import those before it, and none after.
+ORDER = [
+    "random",
+    "validation",
+    "status",
+    "dirichlet",
+    "problem",
+    "density",
+    "least_squares",
+    "proposals",
+    "weights",
+    "samplers",
+    "summary",
+    "posterior",
+    "fit",
+    "paper",
+    "cli",
+]
+
+
+def modules():
+    return [path for path in ROOT.rglob("*.py") if path.name not in ("__init__.py", "__main__.py")]
+
+
+def imports(path: pathlib.Path) -> set[str]:
+    """Return the parts of the package that a module imports at run time."""
+    package = path.relative_to(ROOT).parts[:-1]
+    found = set()
+    tree = ast.parse(path.read_text())
+    tree.body = [
+        node for node in tree.body if not (isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test))
+    ]
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and node.level:
+            base = package[: len(package) - node.level + 1]
+            names = [node.module] if node.module else [alias.name for alias in node.names]
+            found |= {(*base, *name.split("."))[0] for name in names}
+    return found
+
+
+@pytest.mark.parametrize("path", modules(), ids=lambda path: str(path.relative_to(ROOT)))
+def test_imports_point_one_way(path):
+    part = path.relative_to(ROOT).parts[0].removesuffix(".py")
+    for other in imports(path):
+        assert ORDER.index(other) <= ORDER.index(part), f"{part} must not import {other}"
+
+
+def test_the_core_needs_no_extras():
+    """Importing the package and fitting loads none of the optional packages, nor SciPy's heavy parts."""
+    code = (
+        "import sys, jax.numpy as jnp, jax, balson_jax as b;"
+        "b.fit(jax.random.key(0), b.linear_problem(jnp.eye(2), jnp.ones(2)), b.IS(num_draws=16));"
+        "print([m for m in ('matplotlib', 'rich', 'typer', 'cvxpy', 'arviz', 'scipy.stats') if m in sys.modules])"
+    )
+    result = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    assert result.stdout.strip() == "[]"
+
+
+def test_demo_prints_a_table_and_draws_a_picture(tmp_path):
+    command = [sys.executable, "-m", "balson_jax", "demo", "--out", str(tmp_path / "demo.png")]
+    result = subprocess.run(command, check=True, capture_output=True, text=True)
+    for word in ("RS", "IS", "RSIRS", "ISIRS", "0.9082", "OK"):
+        assert word in result.stdout
+    assert (tmp_path / "demo.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_versions_agree():
+    citation = (ROOT.parent / "CITATION.cff").read_text()
+    assert f"version: {balson_jax.__version__}" in citation
+    project = tomllib.loads((ROOT.parent / "pyproject.toml").read_text())
+    assert project["tool"]["hatch"]["version"]["path"] == "balson_jax/__init__.py"
+    assert (ROOT / "py.typed").exists()
+
+
+def test_public_names_exist_and_are_documented():
+    for name in balson_jax.__all__:
+        assert getattr(balson_jax, name).__doc__, name
