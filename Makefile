@@ -4,10 +4,13 @@ VENV := .venv
 BIN := $(VENV)/bin
 JOBS ?= auto
 
-.PHONY: demo test test-all lint types format clean
+.PHONY: demo bench test test-all lint types format clean
 
 demo: $(VENV)/.cli  ## fit the paper's polynomial with the four samplers: prints a table, draws balson_demo.png
 	$(BIN)/balson demo
+
+bench: $(VENV)/.cli  ## throughput of draws and fits, as ratios measured in one run
+	$(BIN)/python benchmarks/throughput.py
 
 test: $(VENV)/.test  ## the test suite without the long statistical tests
 	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile -m "not slow"

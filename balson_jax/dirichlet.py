@@ -67,8 +67,8 @@ def log_mean(alpha: jax.Array) -> jax.Array:
 def entropy(alpha: jax.Array) -> jax.Array:
     """Return the differential entropy, ``(...)``.
 
-    >>> float(entropy(jnp.array([1.0, 1.0])))  # uniform on [0, 1]
-    0.0
+    >>> round(float(entropy(jnp.array([1.0, 2.0]))), 3)
+    -0.193
     """
     return log_normalizer(alpha) - ((alpha - 1) * log_mean(alpha)).sum(-1)
 

@@ -12,7 +12,8 @@ from .density import pivot_at
 from .least_squares import simplex_optimum
 from .posterior import Posterior
 from .problem import Problem, map_blocks
-from .samplers import IS, METHODS, RS, Method
+from .random.sobol import MAX_DIMS
+from .samplers import IS, ISIRS, METHODS, RS, RSIRS, Method
 from .status import Status
 
 BLOCK_ELEMENTS = 1 << 20
@@ -25,8 +26,8 @@ def fit(key: jax.Array, problem: Problem, method: str | Method = "is") -> Poster
     All problems of a batch use the same random numbers: a batch gives exactly what a loop over its problems with the
     same key gives. For Monte Carlo errors that are independent between problems, ``jax.vmap`` over keys.
 
-    Works inside ``jit`` and ``vmap``; ``posterior.mean`` and ``log_evidence`` of ``IS`` have reverse-mode derivatives
-    with respect to everything a problem was made from.
+    Works inside ``jit`` and ``vmap``; ``posterior.mean`` and ``log_evidence`` of ``IS`` have first derivatives, forward
+    and reverse, with respect to everything a problem was made from.
 
     Args:
       key: a PRNG key, ``jax.random.key(0)``.
@@ -69,9 +70,13 @@ def _resolve(method: Any, problem: Problem) -> Method:
         if proposal.shape not in ((), (problem.num_components,)):
             raise ValueError(f"proposal has shape {proposal.shape}; pass {problem.num_components} concentrations")
         validation.require_positive("proposal", proposal)
-    defensive = getattr(method, "defensive", 0.5)
-    if validation.is_concrete(defensive) and not 0 < float(defensive) < 1:
-        raise ValueError(f"defensive={defensive} must lie between 0 and 1, for instance 0.1")
+    if isinstance(method, (RSIRS, ISIRS)):
+        validation.require_share("defensive", method.defensive)
+    if not isinstance(method, RS) and method.points == "sobol" and 2 * problem.num_components + 1 > MAX_DIMS:
+        raise ValueError(
+            f'points="sobol" serves up to {MAX_DIMS // 2 - 1} components, not {problem.num_components}; '
+            'pass points="pseudo"'
+        )
     return method
 
 
@@ -86,7 +91,8 @@ def _fit(key: jax.Array, problem: Problem, method: Method) -> Posterior:
 def _fit_block(key: jax.Array, problem: Problem, method: Method) -> Posterior:
     density = pivot_at(problem, problem.vmap(simplex_optimum))
     found, alpha = method.run(key, density)
-    valid = jnp.broadcast_to(problem.is_valid(), found.ess.shape)
+    valid = jnp.broadcast_to(problem.is_valid() & method.is_valid(), found.ess.shape)
+    rounding = jnp.finfo(found.ess.dtype).eps * jnp.abs(found.log_evidence)
     finite = (jnp.isfinite(found.mean) & jnp.isfinite(found.variance) & jnp.isfinite(alpha)).all(-1)
     total = jnp.broadcast_to(problem.total, found.ess.shape)
 
@@ -100,7 +106,7 @@ def _fit_block(key: jax.Array, problem: Problem, method: Method) -> Posterior:
         std=trusted(total[:, None] * jnp.sqrt(found.variance)),
         mean_stderr=trusted(total[:, None] * found.mean_stderr),
         log_evidence=trusted(found.log_evidence),
-        log_evidence_stderr=trusted(found.log_evidence_stderr),
+        log_evidence_stderr=trusted(found.log_evidence_stderr + rounding),
         acceptance_rate=trusted(found.acceptance_rate),
         ess=trusted(found.ess),
         pareto_k=trusted(found.pareto_k),

@@ -46,7 +46,7 @@ def least_squares(problem: Problem) -> LeastSquares:
     >>> import jax.numpy as jnp
     >>> from balson_jax import linear_problem
     >>> solution = least_squares(linear_problem(jnp.eye(3), jnp.array([0.9, 0.4, -1.0])))
-    >>> solution.theta.round(3).tolist()
+    >>> [round(value, 3) for value in solution.theta.tolist()]
     [0.75, 0.25, 0.0]
     """
     return _solve(problem)
@@ -64,7 +64,8 @@ def _certified(problem: Problem) -> LeastSquares:
     square = 2 * jnp.maximum(half_square, 0)
     dual = jnp.square(jnp.maximum(square - gap, 0)) / jnp.where(square > 0, 2 * square, 1)
     objective = 0.5 * square
-    bound = jnp.minimum(dual, objective)
+    # A few roundings of the objective, so that the bound holds as computed.
+    bound = jnp.clip(dual - 8 * jnp.finfo(objective.dtype).eps * objective, 0, objective)
     scale = jnp.square(problem.total / problem.noise)
     solution = LeastSquares(problem.total * omega, scale * objective, scale * bound, scale * (objective - bound))
     return lax.stop_gradient(solution)

@@ -41,7 +41,7 @@ class Posterior:
       std: posterior standard deviation of theta, from the weighted draws themselves, ``(..., K)``.
       mean_stderr: Monte Carlo standard error of ``mean``, ``(..., K)``.
       log_evidence: log of the marginal likelihood, constants included; for RSIRS and ISIRS that of the last round.
-      log_evidence_stderr: its Monte Carlo standard error.
+      log_evidence_stderr: its Monte Carlo standard error, plus the rounding of a large number.
       acceptance_rate: evidence over the likelihood's certified peak: what rejection sampling accepts.
       ess: effective number of draws (of the worst round).
       pareto_k: shape of the weights' tail (of the worst round); ``-inf`` where all weights are equal, as for RS.
@@ -99,9 +99,10 @@ class Posterior:
     def predict(self, design: Any, level: float = 0.9) -> Prediction:
         """Return mean, standard deviation and a band of ``design @ theta``, without the noise.
 
-        The mean is the posterior's. The spread is that of the approximating Dirichlet, as correlations between
-        components are not kept; the band is the central interval of a Beta distribution on the range of values that
-        ``design @ theta`` can take.
+        The mean is the posterior's. The spread is that of the approximating Dirichlet, which knows nothing of the
+        posterior's correlations: where columns of the design resemble each other, as those of a polynomial do, the data
+        fix the curve better than its coefficients, and the band comes out two or three times too wide. The band is the
+        central interval of a Beta distribution on the range of values that ``design @ theta`` can take.
 
         Args:
           design: ``(..., N, K)``; leading axes broadcast against the batch.
@@ -153,8 +154,7 @@ class Posterior:
 
 
 def _check_level(level: float) -> None:
-    if validation.is_concrete(level) and not 0 < level < 1:
-        raise ValueError(f"level={level} must lie between 0 and 1, for instance 0.9")
+    validation.require_share("level", level)
 
 
 @jax.jit

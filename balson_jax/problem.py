@@ -8,7 +8,7 @@ equality). N rows matter only through a thin QR factorisation ``A = Q R``, made 
 
 ``A'rho`` is zero but for rounding, which it corrects. It also carries derivatives: with ``Q`` held constant the right
 side has the same first derivatives in ``A`` and ``y`` as the left for designs of any rank, where a derivative
-taken through the factorisation would divide by zero.
+taken through the factorisation would divide by zero. (Second derivatives in ``A`` are not right.)
 """
 
 from __future__ import annotations
@@ -282,7 +282,7 @@ def _broadcast(name: str, shape: tuple[int, ...], other: str, other_shape: tuple
 
 
 def _per_component(prior: jax.Array, batch: tuple[int, ...], num_components: int) -> jax.Array:
-    if prior.ndim and prior.shape == batch and prior.shape[-1] not in (1, num_components):
+    if prior.ndim and prior.shape == batch and prior.shape[-1] != num_components:
         prior = prior[..., None]
     try:
         np.broadcast_shapes(prior.shape, (*batch, num_components))

@@ -38,30 +38,45 @@ def float_array(name: str, value: Any, dtype: Any = None) -> jax.Array:
     return jnp.asarray(value, jax.dtypes.canonicalize_dtype(dtype))
 
 
-def _first_index(bad: jax.Array) -> str:
-    index = np.unravel_index(int(np.argmax(np.asarray(bad))), bad.shape)
-    return "[" + ", ".join(str(int(i)) for i in index) + "]" if index else ""
+def _known(value: Any) -> np.ndarray | None:
+    """Return what is known of an array now: nothing of a tracer, or of shards on other hosts."""
+    if not is_concrete(value) or (isinstance(value, jax.Array) and not value.is_fully_addressable):
+        return None
+    # In NumPy: inside a trace jax.numpy would stage the check, and its outcome would be unknown.
+    return np.asarray(value)
+
+
+def _refuse(name: str, value: np.ndarray, good: np.ndarray, remedy: str) -> None:
+    """Raise at the first entry that is not good."""
+    if good.all():
+        return
+    index = np.unravel_index(int(np.argmin(good)), good.shape)
+    where = "[" + ", ".join(str(int(i)) for i in index) + "]" if index else ""
+    raise ValueError(f"{name}{where} is {value[index]}; {remedy}")
 
 
 def require_finite(name: str, value: jax.Array, remedy: str) -> None:
     """Raise at the first NaN or infinity of a concrete array."""
-    if not is_concrete(value):
-        return
-    bad = ~jnp.isfinite(value)
-    if bool(bad.any()):
-        where = _first_index(bad)
-        found = np.asarray(value)[np.asarray(bad)][0]
-        raise ValueError(f"{name}{where} is {found}; {remedy}")
+    known = _known(value)
+    if known is not None:
+        _refuse(name, known, np.isfinite(known), remedy)
 
 
 def require_positive(name: str, value: jax.Array) -> None:
     """Raise unless every entry of a concrete array is positive and finite."""
-    if not is_concrete(value):
-        return
-    bad = ~(jnp.isfinite(value) & (value > 0))
-    if bool(bad.any()):
-        found = np.asarray(value)[np.asarray(bad)][0]
-        raise ValueError(f"{name}{_first_index(bad)} is {found}; {name} must be positive and finite")
+    known = _known(value)
+    if known is not None:
+        _refuse(name, known, np.isfinite(known) & (known > 0), f"{name} must be positive and finite")
+
+
+def require_share(name: str, value: Any) -> None:
+    """Raise unless a concrete number lies strictly between 0 and 1."""
+    number = float_array(name, value)
+    if number.ndim:
+        raise ValueError(f"{name} has shape {number.shape}; pass one number between 0 and 1")
+    known = _known(number)
+    if known is not None and not 0 < known < 1:
+        raise ValueError(f"{name}={value} must lie between 0 and 1")
 
 
 def require_at_least(name: str, value: Any, minimum: int) -> None:

@@ -22,6 +22,9 @@ from .status import MIN_ESS, Status
 MAX_TAIL = 128
 """Pareto k is fitted to at most this many of the largest weights."""
 
+CANCELLATION = 1e-3
+"""A variance below this share of the squared distance of the mean from the draws' centre is computed with care."""
+
 BUCKETS = 128
 """A stream of draws keeps the largest weight of each residue class of its draws' numbers modulo this.
 
@@ -85,6 +88,9 @@ def digest(
       count: how many of the draws count, ``(B,)`` or a scalar.
       num_buckets: a divisor of L, or 0 if the tail of the weights is of no interest.
     """
+    # Else the compiler may compute the weights twice and round them differently; where they are huge, the largest weight
+    # would then be far from its own peak.
+    log_weights = lax.optimization_barrier(log_weights)
     peak = lax.stop_gradient(log_weights.max(-1))
     p = jnp.exp(log_weights - jnp.where(jnp.isneginf(peak), 0, peak)[:, None])
     mass, mean, spread = _shared_sums(p, omega) if omega.ndim == 2 else _own_sums(p, omega)
@@ -102,8 +108,9 @@ def digest(
 def _shared_sums(p: jax.Array, omega: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
     """Return mass, mean and spread where all problems weigh the same draws: one matrix product.
 
-    Squares are taken about the draws' own mean, and the spread follows by subtraction. That costs digits where a
-    posterior is much narrower than the proposal, but fewer than the effective sample does.
+    Squares are taken about the draws' own mean, and the spread follows by subtraction. Where that would cost more than
+    half of float32's digits, because a posterior is much narrower than the proposal, it is computed again about each
+    problem's mean.
     """
     centre = lax.stop_gradient(omega.mean(-1, keepdims=True))
     shifted = omega - centre
@@ -111,7 +118,17 @@ def _shared_sums(p: jax.Array, omega: jax.Array) -> tuple[jax.Array, jax.Array, 
     sums = jnp.matmul(p, features.T, precision=lax.Precision.HIGHEST)
     mass, first, second = sums[:, 0], sums[:, 1 : 1 + omega.shape[0]], sums[:, 1 + omega.shape[0] :]
     offset = first / _positive(mass)[:, None]
-    return mass, centre[:, 0] + offset, jnp.maximum(second - first * offset, 0)
+    spread = second - first * offset
+    cancels = spread < CANCELLATION * first * offset
+
+    def about_own_mean(_):
+        def one_component(row):
+            return jnp.einsum("bl,bl->b", p, jnp.square(row[0] - row[1][:, None]), precision=lax.Precision.HIGHEST)
+
+        return lax.map(one_component, (shifted, offset.T)).T
+
+    spread = lax.cond(jnp.any(cancels), about_own_mean, lambda spread: spread, spread)
+    return mass, centre[:, 0] + offset, spread
 
 
 def _own_sums(p: jax.Array, omega: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:

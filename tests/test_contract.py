@@ -23,6 +23,7 @@ SMALL = {
     "isirs": balson.ISIRS(num_draws=500, rounds=2, match="geometric"),
     "isirs-fresh": balson.ISIRS(num_draws=500, rounds=2, reuse_data=False, points="pseudo", match="mean"),
 }
+SLOW = pytest.mark.slow
 every_method = pytest.mark.parametrize("name", SMALL)
 the_papers_four = pytest.mark.parametrize("name", ["rs", "is", "rsirs", "isirs"])
 
@@ -48,7 +49,7 @@ def assert_close(found, expected, rtol=2e-4, atol=2e-4):
     chex.assert_trees_all_close(found, expected, rtol=rtol, atol=atol)
 
 
-@pytest.mark.parametrize("name", ["rs", "is", *(pytest.param(n, marks=pytest.mark.slow) for n in ("rsirs", "isirs"))])
+@pytest.mark.parametrize("name", ["rs", "is", pytest.param("rsirs", marks=SLOW), pytest.param("isirs", marks=SLOW)])
 def test_jit_equals_eager(name):
     eager = _fit.__wrapped__(KEY, problem(), SMALL[name])
     assert_close(eager, single_fit(name))
@@ -56,8 +57,13 @@ def test_jit_equals_eager(name):
 
 @the_papers_four
 def test_inside_a_jit_of_the_users(name):
-    inside = jax.jit(lambda y: balson.fit(KEY, problem(y), SMALL[name]))(jnp.asarray(TARGETS[0]))
-    assert_close(inside, single_fit(name))
+    design = jnp.asarray(DESIGN)  # a constant of the traced function
+
+    def fit(target):
+        one = balson.linear_problem(design, target, noise=jnp.float32(0.7), prior=jnp.array([0.8, 1.0, 1.5]))
+        return balson.fit(KEY, one, SMALL[name])
+
+    assert_close(jax.jit(fit)(jnp.asarray(TARGETS[0])), single_fit(name))
 
 
 @every_method
@@ -126,7 +132,7 @@ def test_dtype_follows_the_inputs_and_both_precisions_agree(name):
 
 @every_method
 def test_one_trace_for_calls_of_equal_shape(name):
-    single_fit(name)
+    balson.fit(KEY, problem(), SMALL[name])
     before = _fit._cache_size()
     for seed in range(3):
         balson.fit(jax.random.key(seed), problem(TARGETS[seed]), SMALL[name])
@@ -213,6 +219,26 @@ def test_troubles_inside_a_trace_end_in_status(name, broken):
     assert jnp.isnan(found.mean).all()
     with pytest.raises(balson.FitError, match="NONFINITE"):
         found.raise_for_status()
+
+
+@pytest.mark.parametrize(
+    ("make", "value"),
+    [(lambda v: balson.IS(1000, proposal=v), (-0.5, 1.0, 1.0)), (lambda v: balson.ISIRS(500, defensive=v), 1.5)],
+    ids=["proposal", "defensive"],
+)
+def test_troubles_of_a_traced_method_end_in_status(make, value):
+    found = jax.jit(lambda v: balson.fit(KEY, problem(), make(v)))(jnp.array(value))
+    assert balson.Status.NONFINITE in balson.Status(int(found.status))
+
+
+def test_a_narrow_posterior_is_the_same_in_a_batch_and_alone():
+    """A thousand times narrower than the prior: the batch must not lose the variance to cancellation."""
+    target, method = np.array([0.05, 0.95]), balson.IS(1 << 20)
+    alone = balson.fit(KEY, balson.linear_problem(np.eye(2), target, noise=3e-4), method)
+    batch = balson.fit(KEY, balson.linear_problem(np.eye(2), np.stack([target, target]), noise=3e-4), method)
+    assert alone.status == 0
+    np.testing.assert_allclose(batch.std[0], alone.std, rtol=2e-3)
+    np.testing.assert_allclose(alone.std, 3e-4 / np.sqrt(2), rtol=0.1)
 
 
 @jax.jit

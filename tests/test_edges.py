@@ -95,6 +95,7 @@ def test_noise_over_eight_decades(noise, method):
     targets = np.stack([design @ [0.6, 0.3, 0.1], np.full(8, 1e3)])  # the second lies far outside the cone
     found = balson.fit(KEY, balson.linear_problem(design, targets, noise=noises), method)
     assert_sound(found)
+    assert (found.ess >= 0.99).all()
     if noise >= 1:
         assert found.status[0] == balson.Status.OK
     if noise <= 1e-4:
@@ -134,6 +135,8 @@ def test_noise_per_row_and_prior_per_problem():
     # Whitening by hand, and two problems that share rows of noise, give the same.
     both = balson.fit(KEY, balson.linear_problem(design, np.stack([target, target]), noise=sigma, prior=[1.0, 2.0]))
     np.testing.assert_allclose(both.mean[0], found.mean, atol=1e-5)
+    column = balson.linear_problem(design, np.stack([target, target])[:, None], prior=np.array([[1.0], [2.0]]))
+    assert column.batch_shape == (2, 1)
     twice = quadrature.posterior(design / sigma[:, None], target / sigma, 2 * np.ones(3))
     np.testing.assert_allclose(both.mean[1], twice.mean, atol=2e-3)
 

@@ -82,7 +82,7 @@ def figure(target: jax.Array, posteriors: dict[str, Posterior]) -> Figure:
     for axis, (name, posterior) in zip(axes.flat, posteriors.items(), strict=True):
         prediction = posterior.predict(design)
         axis.plot(data.inputs(), target, ".", color="0.7", markersize=4, label="data")
-        axis.fill_between(x, prediction.lower, prediction.upper, alpha=0.25, color="C0", label="90 % band")
+        axis.fill_between(x, prediction.lower, prediction.upper, alpha=0.25, color="C0", label="90 % band (Dirichlet)")
         axis.plot(x, prediction.mean, color="C0", label="posterior mean")
         axis.plot(x, design @ posterior.theta, "--", color="C1", label="sparse mode")
         axis.plot(x, true, "-.", color="k", label="truth")

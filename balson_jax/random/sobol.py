@@ -92,8 +92,8 @@ def sobol(key: jax.Array | None, dims: int, n: int, *, start: int | jax.Array = 
       Unsigned integers ``(dims, n)``; ``points.uniform`` makes them uniforms.
 
     >>> from balson_jax.random.points import uniform
-    >>> uniform(sobol(None, dims=2, n=4)).round(3).tolist()
-    [[0.0, 0.5, 0.75, 0.25], [0.0, 0.5, 0.25, 0.75]]
+    >>> (uniform(sobol(None, dims=2, n=4)) * 4).round().tolist()
+    [[0.0, 2.0, 3.0, 1.0], [0.0, 2.0, 1.0, 3.0]]
     """
     x = reversed_points(dims, n, start)
     if key is not None:

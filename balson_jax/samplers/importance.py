@@ -15,6 +15,8 @@ from ..random import points as unit_cube
 
 REPLICATES = 16
 DEFAULT_CHUNK = 4096
+MAX_DRAWS = 1 << 30
+"""Draws are numbered by 32-bit integers."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -84,8 +86,8 @@ def importance(
             log_omega = proposal.draw(generate(stream, proposal.dims, plan.chunk_size, start=start, dtype=dtype))
             omega = jnp.exp(log_omega)
             logs = weights.log_weights(density, omega, log_omega, proposal if corrects else None)
-            number = (start + jnp.arange(plan.chunk_size)) * plan.replicates + index
-            counts = number < plan.num_draws
+            own_draws = (plan.num_draws - index + plan.replicates - 1) // plan.replicates
+            counts = start + jnp.arange(plan.chunk_size) < own_draws
             if plan.num_draws % (plan.replicates * plan.chunk_size):
                 logs = jnp.where(counts, logs, -jnp.inf)
             return weights.digest(logs, omega, log_omega if log_moments else None, counts.sum(), plan.num_buckets)
@@ -133,6 +135,13 @@ class IS:
     def __post_init__(self) -> None:
         check_sizes(self)
 
+    def is_valid(self) -> jax.Array:
+        """Return whether the proposal's concentrations are in their domain; usable inside a trace."""
+        if self.proposal is None:
+            return jnp.bool_(True)
+        proposal = jnp.asarray(self.proposal)
+        return (jnp.isfinite(proposal) & (proposal > 0)).all()
+
     def run(self, key: jax.Array, density: Pivoted) -> tuple[weights.Estimate, jax.Array]:
         """Return the estimates and the matched ``alpha`` of B problems."""
         alpha = density.prior
@@ -157,7 +166,11 @@ def match_alpha(found: weights.Estimate, match: dirichlet.MatchRule) -> jax.Arra
 def check_sizes(method) -> None:
     """Raise ``ValueError`` at a static field of a method that is out of range."""
     validation.require_at_least("num_draws", method.num_draws, 2)
+    if method.num_draws >= MAX_DRAWS:
+        raise ValueError(f"num_draws={method.num_draws} must be below {MAX_DRAWS:,}; merge several fits instead")
     validation.require_at_least("chunk", method.chunk, 1)
+    if method.chunk > MAX_DRAWS:
+        raise ValueError(f"chunk={method.chunk} must be at most {MAX_DRAWS:,}")
     validation.require_choice("match", method.match, dirichlet.MATCH_RULES)
     if hasattr(method, "points"):
         validation.require_choice("points", method.points, tuple(unit_cube.GENERATORS))
@@ -165,5 +178,5 @@ def check_sizes(method) -> None:
         validation.require_at_least("rounds", method.rounds, 0)
     if hasattr(method, "max_proposals"):
         validation.require_at_least("max_proposals", method.max_proposals, 1)
-        if method.max_proposals >= 2**31:
-            raise ValueError(f"max_proposals={method.max_proposals} must be below 2**31")
+        if method.max_proposals >= MAX_DRAWS:
+            raise ValueError(f"max_proposals={method.max_proposals} must be below {MAX_DRAWS:,}")

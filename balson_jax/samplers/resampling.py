@@ -21,6 +21,12 @@ from .importance import DEFAULT_CHUNK, IS, Plan, check_sizes, importance, match_
 from .rejection import RS, rejection
 
 
+def is_share(value: float | jax.Array) -> jax.Array:
+    """Return whether a number lies strictly between 0 and 1; usable inside a trace."""
+    value = jnp.asarray(value)
+    return (value > 0) & (value < 1)
+
+
 def resample(key: jax.Array, density: Pivoted, first: weights.Estimate, method) -> tuple[weights.Estimate, jax.Array]:
     """Run the rounds of importance sampling that follow a first pass.
 
@@ -89,6 +95,10 @@ class ISIRS:
     def __post_init__(self) -> None:
         check_sizes(self)
 
+    def is_valid(self) -> jax.Array:
+        """Return whether ``defensive`` is in its domain; usable inside a trace."""
+        return is_share(self.defensive)
+
     def run(self, key: jax.Array, density: Pivoted) -> tuple[weights.Estimate, jax.Array]:
         """Return the last round's estimates and the matched ``alpha`` of B problems."""
         first_key, round_key = jax.random.split(key)
@@ -128,6 +138,10 @@ class RSIRS:
 
     def __post_init__(self) -> None:
         check_sizes(self)
+
+    def is_valid(self) -> jax.Array:
+        """Return whether ``defensive`` is in its domain; usable inside a trace."""
+        return is_share(self.defensive)
 
     def run(self, key: jax.Array, density: Pivoted) -> tuple[weights.Estimate, jax.Array]:
         """Return the last round's estimates and the matched ``alpha`` of B problems."""
