@@ -56,7 +56,7 @@ class Moments:
     """Weighted sums over some draws for B problems, with ``p = exp(log_weight - peak)``.
 
     Attributes:
-      peak: the largest log-weight, ``(B,)``.
+      peak: the largest log-weight, to rounding, ``(B,)``.
       mass: ``sum p``, ``(B,)``.
       mass_square: ``sum p^2``, ``(B,)``.
       mean: ``sum p omega / mass``, ``(B, K)``.
@@ -88,11 +88,12 @@ def digest(
       count: how many of the draws count, ``(B,)`` or a scalar.
       num_buckets: a divisor of L, or 0 if the tail of the weights is of no interest.
     """
-    # Else the compiler may compute the weights twice and round them differently; where they are huge, the largest weight
-    # would then be far from its own peak.
-    log_weights = lax.optimization_barrier(log_weights)
     peak = lax.stop_gradient(log_weights.max(-1))
-    p = jnp.exp(log_weights - jnp.where(jnp.isneginf(peak), 0, peak)[:, None])
+    # The compiler may compute the weights once for the maximum and again for the exponential, and round differently.
+    # Where they are huge that is many nats: lower the peak by as much, and cut what exceeds it, so that neither do all
+    # weights vanish nor does one overflow.
+    peak = peak - 16 * jnp.finfo(peak.dtype).eps * jnp.abs(jnp.where(jnp.isneginf(peak), 0, peak))
+    p = jnp.exp(jnp.minimum(log_weights - jnp.where(jnp.isneginf(peak), 0, peak)[:, None], 30))
     mass, mean, spread = _shared_sums(p, omega) if omega.ndim == 2 else _own_sums(p, omega)
     log_mean = jnp.zeros_like(mean)
     if log_omega is not None:
