@@ -59,24 +59,22 @@ def fit(key: jax.Array, problem: Problem, method: str | Method = "is") -> Poster
 def _resolve(method: Any, problem: Problem) -> Method:
     if isinstance(method, str):
         validation.require_choice("method", method, tuple(METHODS))
-        return METHODS[method]()
+        method = METHODS[method]()
     if not isinstance(method, Method):
         names = ", ".join(cls.__name__ for cls in METHODS.values())
-        raise ValueError(
-            f"method={method!r} is not a method; pass one of {', '.join(METHODS)}, or an instance of {names}"
-        )
+        known = f"{', '.join(METHODS)}, or an instance of {names}"
+        raise ValueError(f"method={method!r} is not a method; pass one of {known}")
+    num_components = problem.num_components
     if isinstance(method, IS) and method.proposal is not None:
         proposal = validation.float_array("proposal", method.proposal, problem.dtype)
-        if proposal.shape not in ((), (problem.num_components,)):
-            raise ValueError(f"proposal has shape {proposal.shape}; pass {problem.num_components} concentrations")
+        if proposal.shape not in ((), (num_components,)):
+            raise ValueError(f"proposal has shape {proposal.shape}; pass {num_components} concentrations")
         validation.require_positive("proposal", proposal)
     if isinstance(method, (RSIRS, ISIRS)):
         validation.require_share("defensive", method.defensive)
-    if not isinstance(method, RS) and method.points == "sobol" and 2 * problem.num_components + 1 > MAX_DIMS:
-        raise ValueError(
-            f'points="sobol" serves up to {MAX_DIMS // 2 - 1} components, not {problem.num_components}; '
-            'pass points="pseudo"'
-        )
+    limit = MAX_DIMS // 2 - 1
+    if not isinstance(method, RS) and method.points == "sobol" and num_components > limit:
+        raise ValueError(f'points="sobol" serves up to {limit} components, not {num_components}; pass points="pseudo"')
     return method
 
 
