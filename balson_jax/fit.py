@@ -13,7 +13,7 @@ from .least_squares import simplex_optimum
 from .posterior import Posterior
 from .problem import Problem, map_blocks
 from .random.sobol import MAX_DIMS
-from .samplers import IS, ISIRS, METHODS, RS, RSIRS, Method
+from .samplers import IS, METHODS, RS, Method, Rounds
 from .status import Status
 
 BLOCK_ELEMENTS = 1 << 20
@@ -70,7 +70,7 @@ def _resolve(method: Any, problem: Problem) -> Method:
         if proposal.shape not in ((), (num_components,)):
             raise ValueError(f"proposal has shape {proposal.shape}; pass {num_components} concentrations")
         validation.require_positive("proposal", proposal)
-    if isinstance(method, (RSIRS, ISIRS)):
+    if isinstance(method, Rounds):
         validation.require_share("defensive", method.defensive)
     limit = MAX_DIMS // 2 - 1
     if not isinstance(method, RS) and method.points == "sobol" and num_components > limit:

@@ -21,13 +21,9 @@ from .importance import DEFAULT_CHUNK, IS, Plan, check_sizes, importance, match_
 from .rejection import RS, rejection
 
 
-def is_share(value: float | jax.Array) -> jax.Array:
-    """Return whether a number lies strictly between 0 and 1; usable inside a trace."""
-    value = jnp.asarray(value)
-    return (value > 0) & (value < 1)
-
-
-def resample(key: jax.Array, density: Pivoted, first: weights.Estimate, method) -> tuple[weights.Estimate, jax.Array]:
+def resample(
+    key: jax.Array, density: Pivoted, first: weights.Estimate, method: Rounds
+) -> tuple[weights.Estimate, jax.Array]:
     """Run the rounds of importance sampling that follow a first pass.
 
     Returns:
@@ -63,18 +59,17 @@ def resample(key: jax.Array, density: Pivoted, first: weights.Estimate, method) 
     return lax.scan(round_of_importance, start, jnp.arange(method.rounds))[0]
 
 
-@jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
-class ISIRS:
-    """Importance sampling followed by rounds of importance resampling.
+class Rounds:
+    """What RSIRS and ISIRS have in common: the rounds of importance sampling after the first pass.
 
     Not the posterior unless ``reuse_data=False``: each round counts the data once more, which makes the answer sharper
-    and sparser. Use it for a sparse point estimate, as the paper does; use ``IS`` or ``RS`` for uncertainty. Its
+    and sparser. Use them for a sparse point estimate, as the paper does; use ``IS`` or ``RS`` for uncertainty. Their
     ``log_evidence`` is the last round's, for the sharpened prior.
 
     Attributes:
-      num_draws: draws per problem and round, at least 2.
-      rounds: how many rounds follow the first pass; 0 is plain ``IS``.
+      num_draws: draws per problem and pass, at least 2.
+      rounds: how many rounds follow the first pass; with 0 there is only that.
       reuse_data: ``True`` is the paper's recursion; ``False`` keeps the user's prior in the weights.
       defensive: share of draws from the prior in each round when ``reuse_data=False``, between 0 and 1.
       match: rule for the precision of the approximating Dirichlet (see ``dirichlet.from_moments``).
@@ -90,14 +85,24 @@ class ISIRS:
     points: str = dataclasses.field(default="sobol", metadata={"static": True})
     chunk: int = dataclasses.field(default=DEFAULT_CHUNK, metadata={"static": True})
 
-    name = "isirs"
-
     def __post_init__(self) -> None:
         check_sizes(self)
 
     def is_valid(self) -> jax.Array:
         """Return whether ``defensive`` is in its domain; usable inside a trace."""
-        return is_share(self.defensive)
+        defensive = jnp.asarray(self.defensive)
+        return (defensive > 0) & (defensive < 1)
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class ISIRS(Rounds):
+    """Importance sampling followed by rounds of importance resampling.
+
+    Not the posterior unless ``reuse_data=False``; see ``Rounds`` for what it is and for its settings.
+    """
+
+    name = "isirs"
 
     def run(self, key: jax.Array, density: Pivoted) -> tuple[weights.Estimate, jax.Array]:
         """Return the last round's estimates and the matched ``alpha`` of B problems."""
@@ -108,40 +113,19 @@ class ISIRS:
 
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
-class RSIRS:
+class RSIRS(Rounds):
     """Rejection sampling followed by rounds of importance resampling.
 
-    Like ``ISIRS`` but for the first pass, and with the same warning: unless ``reuse_data=False`` it counts the data
-    again in each round and is not the posterior. Reverse-mode derivatives are not defined.
+    Not the posterior unless ``reuse_data=False``; see ``Rounds`` for what it is and for its settings. Reverse-mode
+    derivatives are not defined.
 
     Attributes:
-      num_draws: accepted draws of the first pass, and draws per round, at least 2.
-      rounds: how many rounds follow the first pass; 0 is plain ``RS``.
       max_proposals: budget of the first pass.
-      reuse_data: ``True`` is the paper's recursion; ``False`` keeps the user's prior in the weights.
-      defensive: share of draws from the prior in each round when ``reuse_data=False``, between 0 and 1.
-      match: rule for the precision of the approximating Dirichlet (see ``dirichlet.from_moments``).
-      points: ``"sobol"`` or ``"pseudo"``, as for ``IS``, in the rounds.
-      chunk: draws computed at a time; bounds the memory and does not change the result.
     """
 
-    num_draws: int = dataclasses.field(default=16_384, metadata={"static": True})
-    rounds: int = dataclasses.field(default=3, metadata={"static": True})
     max_proposals: int = dataclasses.field(default=1 << 24, metadata={"static": True})
-    reuse_data: bool = dataclasses.field(default=True, metadata={"static": True})
-    defensive: float | jax.Array = 0.1
-    match: dirichlet.MatchRule = dataclasses.field(default="ratio", metadata={"static": True})
-    points: str = dataclasses.field(default="sobol", metadata={"static": True})
-    chunk: int = dataclasses.field(default=DEFAULT_CHUNK, metadata={"static": True})
 
     name = "rsirs"
-
-    def __post_init__(self) -> None:
-        check_sizes(self)
-
-    def is_valid(self) -> jax.Array:
-        """Return whether ``defensive`` is in its domain; usable inside a trace."""
-        return is_share(self.defensive)
 
     def run(self, key: jax.Array, density: Pivoted) -> tuple[weights.Estimate, jax.Array]:
         """Return the last round's estimates and the matched ``alpha`` of B problems."""
