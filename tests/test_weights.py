@@ -42,6 +42,14 @@ def test_pareto_k_agrees_with_arviz(x64):
             assert float(estimate(exact_tail(logs))) == pytest.approx(expected, abs=1e-6)
 
 
+def test_effective_sample_size_agrees_with_normalised_weights(x64):
+    omega = jnp.full((2, 4000), 0.5)
+    for logs in weight_sets():
+        normalised = np.exp(logs - np.logaddexp.reduce(logs))
+        found = weights.digest(jnp.asarray(logs)[None], omega[:, : len(logs)], None, jnp.int32(len(logs)), 0)
+        assert float(weights.effective_sample_size(found)[0]) == pytest.approx(1 / np.square(normalised).sum(), rel=1e-10)
+
+
 def test_pareto_k_in_float32():
     estimate = jax.jit(weights.pareto_k)
     for logs in weight_sets():
