@@ -108,7 +108,7 @@ def _fit_block(key: jax.Array, problem: Problem, method: Method) -> Posterior:
         acceptance_rate=trusted(found.acceptance_rate),
         ess=trusted(found.ess),
         pareto_k=trusted(found.pareto_k),
-        status=jnp.where(valid & finite, found.status, found.status | Status.NONFINITE),
+        status=jnp.where(valid, found.status | jnp.where(finite, 0, Status.NONFINITE), Status.NONFINITE),
         total=total,
         method=method.name,
     )

@@ -74,6 +74,14 @@ class Posterior:
         """The shape of the batch: ``()`` for one problem."""
         return self.mean.shape[:-1]
 
+    def __getitem__(self, index: Any) -> Posterior:
+        """Return the posterior of some problems of a batch: ``posterior[3]``, ``posterior[:10]``."""
+        if not self.batch_shape:
+            raise TypeError("this is the posterior of one problem; there is no batch to index")
+        chosen = jnp.arange(self.status.size).reshape(self.batch_shape)[index]
+        flat = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[len(self.batch_shape) :]), self)
+        return jax.tree.map(lambda leaf: leaf[chosen], flat)
+
     def interval(self, level: float = 0.9) -> tuple[jax.Array, jax.Array]:
         """Return the ends of central intervals of each component, ``(..., K)``.
 
@@ -163,4 +171,6 @@ def _matched_beta(mean: jax.Array, variance: jax.Array, level: float) -> tuple[j
     mean = jnp.clip(mean, tiny, 1 - jnp.finfo(mean.dtype).epsneg)
     bound = mean * (1 - mean)
     precision = jnp.clip(bound / jnp.maximum(variance, tiny) - 1, *dirichlet.PRECISION_LIMITS)
-    return dirichlet.beta_interval(mean * precision, (1 - mean) * precision, level)
+    lower, upper = dirichlet.beta_interval(mean * precision, (1 - mean) * precision, level)
+    unknown = jnp.isnan(mean) | jnp.isnan(variance)
+    return jnp.where(unknown, jnp.nan, lower), jnp.where(unknown, jnp.nan, upper)

@@ -97,7 +97,8 @@ def typed_key(key: Any) -> jax.Array:
     """Return ``key`` as a typed PRNG key; an old-style uint32 key is wrapped, a number is refused."""
     remedy = "make one with jax.random.key(0)"
     if not isinstance(key, (jax.Array, np.ndarray)):
-        raise ValueError(f"key={key!r} is not a PRNG key; {remedy}")
+        shown = repr(key) if isinstance(key, (int, float, str)) else f"a {type(key).__name__}"
+        raise ValueError(f"key={shown} is not a PRNG key; {remedy}")
     key = jnp.asarray(key)
     if not jnp.issubdtype(key.dtype, jax.dtypes.prng_key):
         if key.dtype != jnp.uint32 or key.ndim != 1:

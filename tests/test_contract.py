@@ -204,6 +204,12 @@ def test_derivatives_of_importance_sampling_against_finite_differences(rank, x64
         assert found == pytest.approx(expected, rel=1e-5, abs=1e-8), name
 
 
+def test_rejection_refuses_to_be_differentiated():
+    for name in ("rs", "rsirs"):
+        with pytest.raises(TypeError, match="rejection sampling has no derivatives"):
+            jax.grad(lambda y, name=name: balson.fit(KEY, problem(y), SMALL[name]).mean[0])(jnp.asarray(TARGETS[0]))
+
+
 # --- what ends in a status -------------------------------------------------------------------------------------------
 
 
@@ -215,8 +221,9 @@ def test_troubles_inside_a_trace_end_in_status(name, broken):
     bad = jnp.nan if broken in ("target", "design") else -1.0
     values[broken] = jnp.full_like(values[broken], bad)
     found = _traced_fit(values, SMALL[name])
-    assert balson.Status.NONFINITE in balson.Status(int(found.status))
+    assert found.status == balson.Status.NONFINITE
     assert jnp.isnan(found.mean).all()
+    assert jnp.isnan(jnp.stack(found.interval())).all()
     with pytest.raises(balson.FitError, match="NONFINITE"):
         found.raise_for_status()
 

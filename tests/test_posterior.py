@@ -87,6 +87,16 @@ def test_the_table_of_one_problem(found):
     assert max(map(len, text.splitlines())) <= 80
 
 
+def test_a_batch_can_be_indexed(found, batch):
+    np.testing.assert_array_equal(batch[1].mean, batch.mean[1])
+    assert batch[1].batch_shape == ()
+    assert batch[:1].batch_shape == (1,)
+    with pytest.raises(TypeError, match="no batch to index"):
+        found[0]
+    with pytest.raises(TypeError, match="no batch to index"):
+        next(iter(found))
+
+
 def test_the_table_of_a_batch(batch):
     text = repr(batch)
     assert "2 problems with 3 components" in text

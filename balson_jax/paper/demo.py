@@ -51,7 +51,7 @@ def diagnostics(posteriors: dict[str, Posterior]) -> Table:
     from rich.table import Table
 
     result = Table(box=SIMPLE)
-    for heading in ("", "MSE of the mode", "effective draws", "Pareto k", "acceptance", "log-evidence", "status"):
+    for heading in ("", "curve MSE", "ESS", "Pareto k", "accepted", "log-evidence", "status"):
         result.add_column(heading, justify="right" if heading else "left")
     for name, posterior in posteriors.items():
         result.add_row(
@@ -83,7 +83,7 @@ def figure(target: jax.Array, posteriors: dict[str, Posterior]) -> Figure:
         prediction = posterior.predict(design)
         axis.plot(data.inputs(), target, ".", color="0.7", markersize=4, label="data")
         axis.fill_between(x, prediction.lower, prediction.upper, alpha=0.25, color="C0", label="90 % band (Dirichlet)")
-        axis.plot(x, prediction.mean, color="C0", label="posterior mean")
+        axis.plot(x, prediction.mean, color="C0", label="mean")
         axis.plot(x, design @ posterior.theta, "--", color="C1", label="sparse mode")
         axis.plot(x, true, "-.", color="k", label="truth")
         axis.set_title(name.upper())
@@ -91,5 +91,5 @@ def figure(target: jax.Array, posteriors: dict[str, Posterior]) -> Figure:
     axes[0, 0].legend(loc="upper left", fontsize=8)
     for axis in axes[1]:
         axis.set_xlabel("x")
-    fig.suptitle("One data set (100 points, unit noise), four samplers")
+    fig.suptitle("One data set (100 points, unit noise, some beyond the frame), four samplers")
     return fig

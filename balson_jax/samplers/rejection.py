@@ -22,8 +22,8 @@ class RS:
     """Rejection sampling of the posterior.
 
     Exact: accepted draws are independent draws of the posterior, because the envelope is a certified bound of the
-    likelihood. The cost is ``envelope / evidence`` proposals per draw, which explodes for strong data. Reverse-mode
-    derivatives are not defined, since the number of proposals depends on the data.
+    likelihood. The cost is ``envelope / evidence`` proposals per draw, which explodes for strong data. It has no
+    derivatives, and refuses to be differentiated.
 
     Attributes:
       num_draws: accepted draws per problem, at least 2.
@@ -70,9 +70,20 @@ def propose(
     return log_omega, omega, accepted, log_ratio > 0
 
 
+@jax.custom_jvp
+def _without_derivatives(density: Pivoted) -> Pivoted:
+    return density
+
+
+@_without_derivatives.defjvp
+def _refuse(primals, tangents):
+    # Whether a draw is accepted is no smooth function of the data; the derivative would silently be zero.
+    raise TypeError("rejection sampling has no derivatives; use IS or ISIRS, or jax.lax.stop_gradient on the problem")
+
+
 def rejection(key: jax.Array, density: Pivoted, method: RS) -> weights.Estimate:
     """Run rejection sampling on B problems until each has accepted enough draws or the budget is spent."""
-    density = jax.tree.map(lax.stop_gradient, density)
+    density = _without_derivatives(density)
     dtype = density.prior.dtype
     num_problems = density.pivot.shape[0]
     chunk = unit_cube.BLOCK * -(-min(method.chunk, method.max_proposals) // unit_cube.BLOCK)

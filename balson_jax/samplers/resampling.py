@@ -116,8 +116,8 @@ class ISIRS(Rounds):
 class RSIRS(Rounds):
     """Rejection sampling followed by rounds of importance resampling.
 
-    Not the posterior unless ``reuse_data=False``; see ``Rounds`` for what it is and for its settings. Reverse-mode
-    derivatives are not defined.
+    Not the posterior unless ``reuse_data=False``; see ``Rounds`` for what it is and for its settings. It has no
+    derivatives, and refuses to be differentiated.
 
     Attributes:
       max_proposals: budget of the first pass.
