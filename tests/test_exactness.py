@@ -101,14 +101,14 @@ def test_a_single_problem_agrees_with_quadrature(method):
 @pytest.mark.parametrize("num_components", [2, 3])
 @pytest.mark.parametrize("method", ["rs", "is"])
 def test_reported_standard_errors_are_right(num_components, method):
-    # Sixteen replicates give a standard error to within a factor of 0.45 to 1.65 (chi-square, 1e-4 on each side);
+    # Sixteen replicates give a standard error to within a factor of 0.40 to 1.72 (chi-square, 1e-4 on each side);
     # RS estimates it from all draws.
     cases, found = batch(num_components), fitted(num_components, method)
     for p, truth in enumerate(cases.truths(quadrature.posterior)):
         exact = getattr(truth, f"{method}_mean_error") / np.sqrt(COUNTS[method]) * cases.total[p]
         ratio = np.asarray(found.mean_stderr[p]) / exact
         assert (ratio > 0.4).all(), ratio
-        assert (ratio < 1.75).all(), ratio
+        assert (ratio < 1.72).all(), ratio
 
 
 @pytest.mark.parametrize("num_components", [2, 3])
@@ -217,7 +217,7 @@ def test_without_reusing_data_the_rounds_give_the_posterior(first):
         _agree(found.log_evidence, truth.log_evidence)
 
 
-@functools.partial(jax.jit, static_argnums=())
+@jax.jit
 def _over_keys(problem, method):
     keys = jax.random.split(jax.random.key(3), NUM_KEYS)
     return jax.vmap(lambda key: balson.fit(key, problem, method))(keys)
