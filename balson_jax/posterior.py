@@ -9,9 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from . import dirichlet, validation
-from .random.dirichlet import dims, log_dirichlet
-from .random.points import bits_dtype
+from . import dirichlet, random, validation
 from .status import Status
 from .summary import summarize
 
@@ -97,12 +95,9 @@ class Posterior:
     def sample(self, key: jax.Array, n: int) -> jax.Array:
         """Return ``n`` draws of theta from the approximating Dirichlet, ``(n, ..., K)``."""
         validation.require_at_least("n", n, 1)
-        key, num_components = validation.typed_key(key), self.num_components
-        alpha = self.alpha.reshape(-1, num_components)
-        shape = (alpha.shape[0], dims(num_components), n)
-        bits = jax.random.bits(key, shape, bits_dtype(alpha.dtype))
-        omega = jnp.exp(jax.vmap(log_dirichlet)(bits, alpha))
-        return self.total[..., None] * jnp.moveaxis(omega, -1, 0).reshape(n, *self.alpha.shape)
+        key = validation.typed_key(key)
+        omega = random.dirichlet(key, self.alpha, (n, *self.batch_shape), self.alpha.dtype)
+        return self.total[..., None] * omega
 
     def predict(self, design: Any, level: float = 0.9) -> Prediction:
         """Return mean, standard deviation and a band of ``design @ theta``, without the noise.

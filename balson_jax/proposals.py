@@ -10,8 +10,8 @@ import jax.numpy as jnp
 from jax import lax
 
 from . import dirichlet
-from .random.dirichlet import dims, log_dirichlet
-from .random.points import uniform
+from .random.simplex import dims, log_dirichlet
+from .random.points import Coordinates, uniform
 
 
 class Proposal(Protocol):
@@ -22,8 +22,8 @@ class Proposal(Protocol):
         """How many coordinates a point must have."""
         ...
 
-    def draw(self, bits: jax.Array) -> jax.Array:
-        """Map integer points ``(dims, L)`` to ``ln omega``, ``(K, L)``, or ``(B, K, L)`` if problems have their own."""
+    def draw(self, points: Coordinates) -> jax.Array:
+        """Map L points of ``dims`` coordinates to ``ln omega``, ``(K, L)``, or ``(B, K, L)`` if problems have their own."""
         ...
 
     def log_prob(self, log_omega: jax.Array) -> jax.Array:
@@ -43,9 +43,9 @@ class DirichletProposal:
         """How many coordinates a point must have."""
         return dims(self.alpha.shape[-1])
 
-    def draw(self, bits: jax.Array) -> jax.Array:
-        """Map integer points to ``ln omega``."""
-        return log_dirichlet(bits, self.alpha)
+    def draw(self, points: Coordinates) -> jax.Array:
+        """Map points to ``ln omega``."""
+        return log_dirichlet(points, self.alpha)
 
     def log_prob(self, log_omega: jax.Array) -> jax.Array:
         """Return the log-density of draws."""
@@ -70,10 +70,11 @@ class DefensiveProposal:
         """How many coordinates a point must have: one more, which chooses the component."""
         return dims(self.alpha.shape[-1]) + 1
 
-    def draw(self, bits: jax.Array) -> jax.Array:
-        """Map integer points to ``ln omega``."""
-        from_prior = uniform(bits[-1], self.alpha.dtype) < self.share
-        return jnp.where(from_prior, log_dirichlet(bits[:-1], self.prior), log_dirichlet(bits[:-1], self.alpha))
+    def draw(self, points: Coordinates) -> jax.Array:
+        """Map points to ``ln omega``."""
+        chooser = points(self.dims - 1, 1)[0]
+        from_prior = uniform(chooser, self.alpha.dtype) < self.share
+        return jnp.where(from_prior, log_dirichlet(points, self.prior), log_dirichlet(points, self.alpha))
 
     def log_prob(self, log_omega: jax.Array) -> jax.Array:
         """Return the log-density of the mixture."""

@@ -1,5 +1,6 @@
-"""Fast draws from points of the unit cube, useful alone."""
+"""Fast draws, useful alone: drop-ins for ``jax.random``, and quasi-random points of the unit cube."""
 
 from . import points
+from .variates import beta, dirichlet, gamma, loggamma
 
-__all__ = ["points"]
+__all__ = ["beta", "dirichlet", "gamma", "loggamma", "points"]

@@ -8,6 +8,7 @@ is computed.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Protocol
 
 import jax
@@ -24,12 +25,15 @@ def bits_dtype(dtype) -> jnp.dtype:
     return jnp.dtype("uint64") if jnp.dtype(dtype) == jnp.float64 else jnp.dtype("uint32")
 
 
-def pseudo(key: jax.Array, dims: int, n: int, *, start: int | jax.Array = 0, dtype=jnp.float32) -> jax.Array:
+def pseudo(
+    key: jax.Array, dims: int, n: int, *, first: int = 0, start: int | jax.Array = 0, dtype=jnp.float32
+) -> jax.Array:
     """Return pseudo-random points ``start, ..., start + n - 1`` of the sequence that belongs to ``key``.
 
     Args:
       key: a typed PRNG key.
       dims: number of coordinates of a point.
+      first: number of the first coordinate; coordinates that are asked for separately are independent.
       n: number of points: a multiple of ``BLOCK``, or fewer for a sequence of their own.
       start: number of the first point, a multiple of ``min(n, BLOCK)``; may be traced.
       dtype: the floating dtype in which the points will be used.
@@ -46,7 +50,8 @@ def pseudo(key: jax.Array, dims: int, n: int, *, start: int | jax.Array = 0, dty
     blocks = jnp.asarray(start) // block + jnp.arange(n // block)
 
     def one_block(index):
-        return jax.random.bits(jax.random.fold_in(key, index), (dims, block), bits_dtype(dtype))
+        own_key = jax.random.fold_in(jax.random.fold_in(key, index), first)
+        return jax.random.bits(own_key, (dims, block), bits_dtype(dtype))
 
     return jnp.moveaxis(jax.vmap(one_block)(blocks), 0, 1).reshape(dims, n)
 
@@ -68,10 +73,22 @@ class Points(Protocol):
     """What a sampler needs of a generator of points."""
 
     def __call__(
-        self, key: jax.Array, dims: int, n: int, *, start: int | jax.Array = 0, dtype=jnp.float32
+        self, key: jax.Array, dims: int, n: int, *, first: int = 0, start: int | jax.Array = 0, dtype=jnp.float32
     ) -> jax.Array:
-        """Return points ``start, ..., start + n - 1`` as unsigned integers, ``(dims, n)``."""
+        """Return coordinates ``first, ...`` of points ``start, ...`` as unsigned integers, ``(dims, n)``."""
         ...
+
+
+Coordinates = Callable[[int, int], jax.Array]
+"""What a draw is made from: ``(first, dims)`` gives the integer coordinates ``first, ...`` of its points, ``(dims, n)``.
+
+A function, so that coordinates that turn out not to be needed cost nothing.
+"""
+
+
+def coordinates(generate: Points, key: jax.Array, n: int, *, start: int | jax.Array, dtype) -> Coordinates:
+    """Return the coordinates of points ``start, ..., start + n - 1`` of the sequence that belongs to ``key``."""
+    return lambda first, dims: generate(key, dims, n, first=first, start=start, dtype=dtype)
 
 
 GENERATORS: dict[str, Points] = {"sobol": sobol, "pseudo": pseudo}

@@ -1,7 +1,7 @@
 """Scrambled Sobol points: integers whose averages converge far faster than those of random ones.
 
-Point i is linear, over XOR, in the bits of i. A chunk of points is therefore one XOR per number: of a short table for
-the low bits of the index, one for the middle bits, and a constant for the chunk's position. Owen's nested scrambling
+Point i is the XOR of direction numbers that the bits of i select. Within a chunk only the low bits vary; the others
+give a constant. (Without a table of combinations: a compiler can fuse and vectorise shifts and masks.) Owen's nested scrambling
 is replaced by a hash that acts like it (Laine and Karras 2011, Burley 2020): in bit-reversed integers, addition and
 multiplication by even numbers carry only from higher to lower digits of the point. Scrambled with a random seed per
 coordinate, each point is uniform on the cube, so averages are unbiased, and replicates with independent seeds give
@@ -31,36 +31,29 @@ def _directions() -> np.ndarray:
         return table["directions"]
 
 
-def reversed_points(dims: int, n: int, start: int | jax.Array = 0) -> jax.Array:
+def reversed_points(dims: int, n: int, first: int = 0, start: int | jax.Array = 0) -> jax.Array:
     """Return the bit-reversed Sobol integers of points ``start, ..., start + n - 1``, ``(dims, n)``.
 
     Args:
-      dims: number of coordinates, up to ``MAX_DIMS``.
+      dims: number of coordinates.
       n: number of points, a power of two.
+      first: number of the first coordinate; ``first + dims`` is at most ``MAX_DIMS``.
       start: number of the first point, a multiple of n; may be traced.
     """
-    if dims > MAX_DIMS:
-        raise ValueError(f"dims={dims} exceeds the {MAX_DIMS} coordinates of the Sobol table; use pseudo-random points")
+    if first + dims > MAX_DIMS:
+        raise ValueError(f"dims={first + dims} exceeds the {MAX_DIMS} coordinates of the Sobol table; use pseudo-random points")
     if n < 1 or n & (n - 1):
         raise ValueError(f"n={n} must be a power of two")
-    directions = _directions()[:dims]
-    num_bits = n.bit_length() - 1
-    low_bits = num_bits // 2
-    low = _xor_combinations(directions[:, :low_bits])
-    middle = _xor_combinations(directions[:, low_bits:num_bits])
+    directions = _directions()[first : first + dims]
     position = jnp.asarray(start).astype(jnp.uint32)
-    bits = (position >> jnp.arange(WIDTH, dtype=jnp.uint32)) & 1
-    offset = jax.lax.reduce(bits * directions, np.uint32(0), jax.lax.bitwise_xor, (1,))
-    middle = jnp.asarray(middle) ^ offset[:, None]
-    return (middle[:, :, None] ^ low[:, None, :]).reshape(dims, n)
-
-
-def _xor_combinations(directions: np.ndarray) -> np.ndarray:
-    """Return the XOR of every subset of the columns, ``(dims, 2 ** columns)``, in the order of the subset's bits."""
-    result = np.zeros((directions.shape[0], 1), np.uint32)
-    for column in directions.T:
-        result = np.concatenate([result, result ^ column[:, None]], axis=1)
-    return result
+    chosen = (position >> jnp.arange(WIDTH, dtype=jnp.uint32)) & 1
+    offset = jax.lax.reduce(chosen * directions, np.uint32(0), jax.lax.bitwise_xor, (1,))
+    index = jnp.arange(n, dtype=jnp.int32)
+    points = jnp.broadcast_to(offset[:, None], (dims, n))
+    for bit in range(n.bit_length() - 1):
+        mask = (index << (WIDTH - 1 - bit)) >> (WIDTH - 1)  # all ones where the bit is set
+        points = points ^ (mask.astype(jnp.uint32) & directions[:, bit : bit + 1])
+    return points
 
 
 def scramble(reversed_bits: jax.Array, seeds: jax.Array) -> jax.Array:
@@ -78,13 +71,16 @@ def reverse_bits(x: jax.Array) -> jax.Array:
     return (x >> 16) | (x << 16)
 
 
-def sobol(key: jax.Array | None, dims: int, n: int, *, start: int | jax.Array = 0, dtype=jnp.float32) -> jax.Array:
+def sobol(
+    key: jax.Array | None, dims: int, n: int, *, first: int = 0, start: int | jax.Array = 0, dtype=jnp.float32
+) -> jax.Array:
     """Return scrambled Sobol points ``start, ..., start + n - 1`` of the sequence that belongs to ``key``.
 
     Args:
       key: a typed PRNG key, or ``None`` for points without scrambling, which start at the origin.
-      dims: number of coordinates of a point, up to 2,048.
+      dims: number of coordinates of a point.
       n: number of points, a power of two.
+      first: number of the first coordinate; ``first + dims`` is at most 2,048.
       start: number of the first point, a multiple of ``n``; may be traced.
       dtype: the floating dtype in which the points will be used.
 
@@ -95,9 +91,9 @@ def sobol(key: jax.Array | None, dims: int, n: int, *, start: int | jax.Array = 
     >>> (uniform(sobol(None, dims=2, n=4)) * 4).round().tolist()
     [[0.0, 2.0, 3.0, 1.0], [0.0, 2.0, 1.0, 3.0]]
     """
-    x = reversed_points(dims, n, start)
+    x = reversed_points(dims, n, first, start)
     if key is not None:
-        x = scramble(x, jax.random.bits(key, (dims,), jnp.uint32))
+        x = scramble(x, jax.vmap(lambda d: jax.random.bits(jax.random.fold_in(key, d)))(first + jnp.arange(dims)))
     x = reverse_bits(x)
     if jnp.dtype(dtype) == jnp.float64:
         # 32 bits of the point, then the middle of the cell.

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.polynomial import chebyshev
 from scipy import special
 
-from .gamma import S_MAX, SIZES, TABLE
+from .gamma_quantile import S_MAX, SIZES, TABLE
 
 
 def uniforms(t: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

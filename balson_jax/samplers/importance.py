@@ -83,7 +83,8 @@ def importance(
 
         def moments_of(chunk):
             start = chunk * plan.chunk_size
-            log_omega = proposal.draw(generate(stream, proposal.dims, plan.chunk_size, start=start, dtype=dtype))
+            points = unit_cube.coordinates(generate, stream, plan.chunk_size, start=start, dtype=dtype)
+            log_omega = proposal.draw(points)
             omega = jnp.exp(log_omega)
             logs = weights.log_weights(density, omega, log_omega, proposal if corrects else None)
             own_draws = (plan.num_draws - index + plan.replicates - 1) // plan.replicates

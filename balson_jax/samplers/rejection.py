@@ -62,11 +62,11 @@ def propose(
       envelope, ``(B, L)``, which never happens unless the bound is wrong.
     """
     proposal = DirichletProposal(density.prior)
-    bits = unit_cube.pseudo(key, proposal.dims + 1, count, start=start, dtype=density.prior.dtype)
-    log_omega = proposal.draw(bits[:-1])
+    points = unit_cube.coordinates(unit_cube.pseudo, key, count, start=start, dtype=density.prior.dtype)
+    log_omega = proposal.draw(points)
     omega = jnp.exp(log_omega)
     log_ratio = weights.log_weights(density, omega, log_omega)
-    accepted = jnp.log(unit_cube.uniform(bits[-1], density.prior.dtype)) <= log_ratio
+    accepted = jnp.log(unit_cube.uniform(points(proposal.dims, 1)[0], density.prior.dtype)) <= log_ratio
     return log_omega, omega, accepted, log_ratio > 0
 
 

@@ -6,7 +6,8 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from .gamma import ALPHA_MIN, loggamma_quantile
+from .gamma_quantile import lift, needs_lift, unlifted
+from .points import Coordinates
 
 
 def dims(num_components: int) -> int:
@@ -14,11 +15,11 @@ def dims(num_components: int) -> int:
     return 2 * num_components
 
 
-def log_dirichlet(bits: jax.Array, alpha: jax.Array) -> jax.Array:
+def log_dirichlet(points: Coordinates, alpha: jax.Array) -> jax.Array:
     """Map points of the unit cube to draws of ``Dir(alpha)``.
 
     Args:
-      bits: integer points ``(..., 2K, L)`` (see ``points``).
+      points: gives the integer coordinates of L points, of which it needs ``dims(K)``, as ``(..., dims, L)``.
       alpha: concentrations ``(..., K)``; leading axes broadcast against those of the points.
 
     Returns:
@@ -26,16 +27,16 @@ def log_dirichlet(bits: jax.Array, alpha: jax.Array) -> jax.Array:
       float, which is why the logarithm is kept.
     """
     num_components = alpha.shape[-1]
-    log_gamma = loggamma_quantile(bits[..., :num_components, :], bits[..., num_components:, :], alpha)
-    # Only lifted draws (small alpha) can be too small to exponentiate as they are.
-    shift = lax.cond(
-        jnp.any(alpha < ALPHA_MIN),
-        lambda values: jnp.max(values, axis=-2, keepdims=True),
-        lambda values: jnp.zeros_like(values[..., :1, :]),
-        lax.stop_gradient(log_gamma),
-    )
-    shifted = log_gamma - shift
+    alpha = lax.optimization_barrier(alpha)  # see gamma.unlifted
+    unlifted_draws = unlifted(points(0, num_components), alpha)
+
+    def lifted():
+        lifted = lift(unlifted_draws, points(num_components, num_components), alpha)
+        # Only these can be too small to exponentiate as they are.
+        return lifted - lax.stop_gradient(lifted.max(-2, keepdims=True))
+
+    log_gamma = lax.cond(needs_lift(alpha).any(), lifted, lambda: unlifted_draws)
     # As a matrix product: a reduction over a short leading axis is many times slower on a CPU.
     ones = jnp.ones((1, num_components), alpha.dtype)
-    normalizer = jnp.matmul(ones, jnp.exp(shifted), precision=lax.Precision.HIGHEST)
-    return shifted - jnp.log(normalizer)
+    normalizer = jnp.matmul(ones, jnp.exp(log_gamma), precision=lax.Precision.HIGHEST)
+    return log_gamma - jnp.log(normalizer)

@@ -1,0 +1,133 @@
+"""Log-gamma draws by quantile: a polynomial in the score of a uniform.
+
+One uniform gives one draw, without a loop, monotonically and differentiably in ``alpha``; so the uniforms may
+as well be quasi-random. ``tabulate.py`` defines the score ``t`` and the smooth function
+``F(t, s) = ln(g / alpha) / s`` with ``s = alpha ** -0.5``, whose Chebyshev coefficients are read here.
+The s-axis is contracted once per ``alpha``; a draw is then one Clenshaw sum of 33 terms (61 in float64).
+
+For ``alpha`` below ``ALPHA_MIN`` a second uniform ``v`` lifts the draw:
+``ln g_alpha = ln g_(alpha+1) + ln(v) / alpha``. This is exact, and stays in logarithms where ``g`` would underflow.
+"""
+
+from __future__ import annotations
+
+import functools
+import pathlib
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+TABLE = pathlib.Path(__file__).with_name("gamma_quantile.npz")
+
+S_MAX = 1.45
+"""The tables hold for ``s`` up to this."""
+
+SIZES = {"float32": (4.64, 33, 30), "float64": (6.01, 61, 45)}
+"""Per dtype: the largest ``|t|`` (32-bit and 53-bit uniforms reach no further), and the terms in t and s."""
+
+ALPHA_MIN = 1.0 / S_MAX**2
+"""Below this concentration a draw uses a second uniform."""
+
+
+@functools.cache
+def _table(dtype_name: str) -> np.ndarray:
+    with np.load(TABLE, allow_pickle=False) as tables:
+        return tables[dtype_name].astype(dtype_name)
+
+
+def score(bits: jax.Array, dtype) -> jax.Array:
+    """Return ``t = sign(u - 1/2) sqrt(-ln(4 u (1 - u)))`` of integer points, accurate in both tails."""
+    width = jnp.iinfo(bits.dtype).bits
+    half = jnp.iinfo(f"int{width}").max
+    signed = lax.bitcast_convert_type(bits ^ bits.dtype.type(half + 1), f"int{width}")
+    magnitude = signed ^ (signed >> (width - 1))
+    offset = (signed.astype(dtype) + 0.5) * 2.0 ** (1 - width)  # u - (1 - u)
+    distance = ((half - magnitude).astype(dtype) + 0.5) * 2.0 ** (1 - width)  # 1 - |offset|, without cancellation
+    product = distance * (1 + jnp.abs(offset))  # 4 u (1 - u)
+    # t = offset sqrt(-ln(product) / offset^2). Near the middle, where the product is rounded to a number near 1, the
+    # ratio is taken to the rounded 1 - product, as in the well-known accurate log1p.
+    square = jnp.where(jnp.abs(offset) < 0.5, 1 - product, jnp.square(offset))
+    ratio = -jnp.log(product) / jnp.where(square > 0, square, 1)
+    return offset * jnp.where(square > 0, jnp.sqrt(ratio), 1)
+
+
+def quantile_coefficients(alpha: jax.Array) -> jax.Array:
+    """Contract the table over ``s``: the Chebyshev coefficients in ``t`` of ``ln(g / alpha)``, leading axis first.
+
+    Args:
+      alpha: concentrations of any shape, at least ``ALPHA_MIN``.
+
+    Returns:
+      Coefficients ``(terms, *alpha.shape)``.
+    """
+    table = jnp.asarray(_table(alpha.dtype.name))
+    s = lax.rsqrt(alpha)
+    x = 2 * s / S_MAX - 1
+    basis = [jnp.ones_like(x), x]
+    for _ in range(table.shape[1] - 2):
+        basis.append(2 * x * basis[-1] - basis[-2])
+    return s * jnp.tensordot(table, jnp.stack(basis), axes=1, precision=lax.Precision.HIGHEST)
+
+
+def evaluate(coefficients: jax.Array, t: jax.Array) -> jax.Array:
+    """Return the Chebyshev sum at scores ``t``; trailing coefficient axes broadcast against ``t``.
+
+    Even and odd terms are two Clenshaw sums in ``y = T_2(x)``, which a processor can compute side by side:
+    ``T_2n(x) = T_n(y)``, and ``T_(2n+1)(x) = x V_n(y)`` with ``V_0 = 1, V_1 = 2y - 1``.
+    """
+    t_max = SIZES[t.dtype.name][0]
+    x = jnp.clip(t * (1 / t_max), -1.0, 1.0)
+    y = 2 * jnp.square(x) - 1
+    even, even_ahead = _clenshaw(coefficients[2::2], y)
+    odd, odd_ahead = _clenshaw(coefficients[1::2], y)
+    return coefficients[0] + y * even - even_ahead + x * (odd - odd_ahead)
+
+
+def _clenshaw(coefficients: jax.Array, y: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """Run ``b_n = c_n + 2 y b_(n+1) - b_(n+2)`` down to the first coefficient; return the last two."""
+    twice = 2 * y
+    current, ahead = coefficients[-1], jnp.zeros_like(coefficients[-1])
+    for coefficient in coefficients[-2::-1]:
+        current, ahead = twice * current - ahead + coefficient, current
+    return current, ahead
+
+
+def loggamma_quantile(bits: jax.Array, boost: Callable[[], jax.Array], alpha: jax.Array) -> jax.Array:
+    """Return ``ln g`` of Gamma(alpha) draws from integer points.
+
+    Args:
+      bits: points that choose the quantile.
+      boost: returns points of the same shape; they are computed only if some ``alpha < ALPHA_MIN``.
+      alpha: concentrations; ``alpha[..., None]`` broadcasts against the points.
+
+    Returns:
+      Log-draws of the points' shape and of ``alpha``'s dtype; finite for every bit pattern.
+    """
+    draws = unlifted(bits, alpha)
+    return lax.cond(needs_lift(alpha).any(), lambda: lift(draws, boost(), alpha), lambda: draws)
+
+
+def needs_lift(alpha: jax.Array) -> jax.Array:
+    """Return where a draw uses a second uniform."""
+    return alpha < ALPHA_MIN
+
+
+def unlifted(bits: jax.Array, alpha: jax.Array) -> jax.Array:
+    """Return log-draws of Gamma(alpha + 1) where ``alpha`` needs the lift, and of Gamma(alpha) elsewhere."""
+    # The barrier keeps a constant alpha from deciding the conditionals that follow at compile time, after which the
+    # compiler would fuse this costly expression into each of its uses.
+    alpha = lax.optimization_barrier(alpha)
+    alpha = jnp.where(needs_lift(alpha), alpha + 1, alpha)
+    coefficients = quantile_coefficients(alpha).at[0].add(jnp.log(alpha))
+    return evaluate(coefficients[..., None], score(bits, alpha.dtype))
+
+
+def lift(draws: jax.Array, bits: jax.Array, alpha: jax.Array) -> jax.Array:
+    """Turn unlifted log-draws into those of Gamma(alpha), with one more uniform each."""
+    width = jnp.iinfo(bits.dtype).bits
+    log_v = jnp.log((bits.astype(alpha.dtype) + 0.5) * 2.0**-width)
+    small = needs_lift(alpha)
+    return draws + jnp.where(small, 1 / jnp.where(small, alpha, 1.0), 0.0)[..., None] * log_v
