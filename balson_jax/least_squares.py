@@ -13,13 +13,15 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 from jax import lax
-from jax.scipy.linalg import cho_factor, cho_solve
+from jax.scipy.linalg import cho_solve
 
 from .density import gradient_at
 from .problem import Problem, map_blocks
 
 ITERATIONS = {"float32": 14, "float64": 22}
 POLISH_STEPS = 3
+UNROLLED_COMPONENTS = 8
+"""Up to this size linear systems are solved by unrolled code, which a batch vectorises; LAPACK takes them singly."""
 
 
 class LeastSquares(NamedTuple):
@@ -118,11 +120,11 @@ def _interior_point(problem: Problem, hessian: jax.Array) -> _Candidate:
         gradient = gradient_at(problem, omega)[1] / scale
         stationarity = level - gradient - dual
         infeasibility = omega.sum() - 1
-        factor = cho_factor(scaled + jnp.diag(dual / omega) + ridge)
-        along_ones = cho_solve(factor, jnp.ones_like(omega))
+        factor = _cholesky(scaled + jnp.diag(dual / omega) + ridge)
+        along_ones = _solve_factored(factor, jnp.ones_like(omega))
 
         def direction(complementarity):
-            free = cho_solve(factor, -stationarity - dual + complementarity / omega)
+            free = _solve_factored(factor, -stationarity - dual + complementarity / omega)
             d_level = (free.sum() + infeasibility) / along_ones.sum()
             d_omega = free - d_level * along_ones
             return d_omega, (complementarity - dual * d_omega) / omega - dual, d_level
@@ -159,9 +161,45 @@ def _newton_on_support(problem: Problem, hessian: jax.Array, best: _Candidate) -
     support = (best.omega > slack).astype(hessian.dtype)
     masked = hessian / scale * support[:, None] * support[None, :]
     ridge = jnp.where(support > 0, 4 * jnp.finfo(hessian.dtype).eps, 1.0)
-    factor = cho_factor(masked + jnp.diag(ridge))
-    free = cho_solve(factor, support * (best.gradient - best.gradient.max()) / scale)
-    along_ones = cho_solve(factor, support)
+    factor = _cholesky(masked + jnp.diag(ridge))
+    free = _solve_factored(factor, support * (best.gradient - best.gradient.max()) / scale)
+    along_ones = _solve_factored(factor, support)
     kept = support * best.omega
     level = (free.sum() + kept.sum() - 1) / along_ones.sum()
     return kept + support * (free - level * along_ones)
+
+
+def _cholesky(matrix: jax.Array) -> list[list[jax.Array]] | jax.Array:
+    """Factorise a positive definite matrix for ``_solve_factored``; the diagonal of an unrolled factor is inverted."""
+    size = matrix.shape[-1]
+    if size > UNROLLED_COMPONENTS:
+        return jnp.linalg.cholesky(matrix)
+    rows: list[list[jax.Array]] = []
+    for i in range(size):
+        row: list[jax.Array] = []
+        for j in range(i):
+            row.append(_minus_products(matrix[i, j], row, rows[j], j) * rows[j][j])
+        row.append(lax.rsqrt(_minus_products(matrix[i, i], row, row, i)))
+        rows.append(row)
+    return rows
+
+
+def _solve_factored(factor: list[list[jax.Array]] | jax.Array, right: jax.Array) -> jax.Array:
+    """Solve a linear system whose matrix ``_cholesky`` factorised."""
+    if isinstance(factor, jax.Array):
+        return cho_solve((factor, True), right)
+    size = len(factor)
+    forward: list[jax.Array] = []
+    for i in range(size):
+        forward.append(_minus_products(right[i], factor[i], forward, i) * factor[i][i])
+    solution: list[jax.Array] = []  # from the last component to the first
+    for i in reversed(range(size)):
+        column = [factor[k][i] for k in reversed(range(i + 1, size))]
+        solution.append(_minus_products(forward[i], column, solution, len(column)) * factor[i][i])
+    return jnp.stack(solution[::-1])
+
+
+def _minus_products(start: jax.Array, left: list[jax.Array], right: list[jax.Array], count: int) -> jax.Array:
+    for a, b in zip(left[:count], right[:count], strict=True):
+        start = start - a * b
+    return start

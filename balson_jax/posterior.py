@@ -42,7 +42,8 @@ class Posterior:
       log_evidence_stderr: its Monte Carlo standard error, plus the rounding of a large number.
       acceptance_rate: evidence over the likelihood's certified peak: what rejection sampling accepts.
       ess: effective number of draws (of the worst round).
-      pareto_k: shape of the weights' tail (of the worst round); ``-inf`` where all weights are equal, as for RS.
+      pareto_k: shape of the weights' tail (of the worst round); ``-inf`` where all weights are equal, as for RS;
+        NaN with ``diagnose_tail=False``.
       status: ``Status`` as an integer; troubles of all rounds.
       total: the sum of theta.
       method: name of the method.

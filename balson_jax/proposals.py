@@ -10,8 +10,8 @@ import jax.numpy as jnp
 from jax import lax
 
 from . import dirichlet
-from .random.simplex import dims, log_dirichlet
 from .random.points import Coordinates, uniform
+from .random.simplex import dims, log_dirichlet
 
 
 class Proposal(Protocol):
@@ -23,7 +23,7 @@ class Proposal(Protocol):
         ...
 
     def draw(self, points: Coordinates) -> jax.Array:
-        """Map L points of ``dims`` coordinates to ``ln omega``, ``(K, L)``, or ``(B, K, L)`` if problems have their own."""
+        """Map L points to ``ln omega``, ``(K, L)``, or ``(B, K, L)`` if problems have their own draws."""
         ...
 
     def log_prob(self, log_omega: jax.Array) -> jax.Array:

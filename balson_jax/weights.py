@@ -86,7 +86,7 @@ def digest(
       omega: ``(K, L)`` if the problems share the draws, else ``(B, K, L)``.
       log_omega: of the same shape, or ``None`` if ``E[ln omega]`` is not wanted.
       count: how many of the draws count, ``(B,)`` or a scalar.
-      num_buckets: a divisor of L, or 0 if the tail of the weights is of no interest.
+      num_buckets: L halved some number of times, or 0 if the tail of the weights is of no interest.
     """
     peak = lax.stop_gradient(log_weights.max(-1))
     # The compiler may compute the weights once for the maximum and again for the exponential, and round differently.
@@ -98,12 +98,21 @@ def digest(
     log_mean = jnp.zeros_like(mean)
     if log_omega is not None:
         log_mean = _weighted_sum(p, log_omega) / _positive(mass)[:, None]
-    buckets = log_weights[:, :0]
-    if num_buckets:
-        buckets = log_weights.reshape(log_weights.shape[0], -1, num_buckets).max(1)
+    buckets = _fold_maxima(lax.stop_gradient(log_weights), num_buckets)
     square = jnp.einsum("bl,bl->b", p, p, precision=lax.Precision.HIGHEST)
     count = jnp.broadcast_to(count, mass.shape).astype(p.dtype)
-    return Moments(peak, mass, square, mean, spread, log_mean, count, lax.stop_gradient(buckets))
+    return Moments(peak, mass, square, mean, spread, log_mean, count, buckets)
+
+
+def _fold_maxima(log_weights: jax.Array, num_buckets: int) -> jax.Array:
+    """Return the largest of each residue class of the draws' numbers modulo ``num_buckets``, ``(B, num_buckets)``."""
+    if num_buckets == 0:
+        return log_weights[:, :0]
+    # Halves folded onto each other: a reduction over a middle axis is many times slower on a CPU.
+    while log_weights.shape[1] > num_buckets:
+        half = log_weights.shape[1] // 2
+        log_weights = jnp.maximum(log_weights[:, :half], log_weights[:, half:])
+    return log_weights
 
 
 def _shared_sums(p: jax.Array, omega: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
@@ -251,7 +260,7 @@ class Estimate:
       log_evidence_stderr: its Monte Carlo standard error.
       acceptance_rate: the mean weight over its certified upper bound.
       ess: effective sample size.
-      pareto_k: shape of the weights' tail.
+      pareto_k: shape of the weights' tail; NaN unless asked for.
       status: ``Status`` as an integer.
     """
 
@@ -281,10 +290,7 @@ def estimate(parts: Moments, log_peak: jax.Array, num_draws: int) -> Estimate:
     evidence_spread = jnp.square(share - parts.count / moments.count).sum(0)
     log_mean_weight = moments.peak + jnp.log(moments.mass) - jnp.log(moments.count)
     ess = effective_sample_size(moments)
-    candidates = jnp.moveaxis(parts.buckets, 0, 1).reshape(ess.shape[0], -1)
-    # Without the barrier XLA may turn a sliced top_k into a full sort, several times slower.
-    tail = lax.optimization_barrier(lax.top_k(candidates, min(tail_size(num_draws) + 1, candidates.shape[1]))[0])
-    k = jax.vmap(pareto_k)(tail)
+    k = _tail_shape(parts.buckets, num_draws)
     return Estimate(
         mean=moments.mean,
         variance=moments.spread / moments.mass[:, None],
@@ -297,6 +303,18 @@ def estimate(parts: Moments, log_peak: jax.Array, num_draws: int) -> Estimate:
         pareto_k=k,
         status=verdict(ess, k, num_draws),
     )
+
+
+def _tail_shape(buckets: jax.Array, num_draws: int) -> jax.Array:
+    """Return Pareto k of B problems from the buckets of R replicates, ``(R, B, G)``; NaN if there are none."""
+    num_replicates, num_problems, num_buckets = buckets.shape
+    if num_buckets == 0:
+        return jnp.full(num_problems, jnp.nan, buckets.dtype)
+    num_candidates = num_replicates * num_buckets
+    candidates = jnp.moveaxis(buckets, 0, 1).reshape(num_problems, num_candidates)
+    # Without the barrier XLA may turn a sliced top_k into a full sort, several times slower.
+    tail = lax.optimization_barrier(lax.top_k(candidates, min(tail_size(num_draws) + 1, num_candidates))[0])
+    return jax.vmap(pareto_k)(tail)
 
 
 def verdict(ess: jax.Array, k: jax.Array, num_draws: int) -> jax.Array:

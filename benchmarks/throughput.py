@@ -16,8 +16,8 @@ import numpy as np
 
 import balson_jax as balson
 from balson_jax.paper import data
-from balson_jax.random.simplex import dims, log_dirichlet
 from balson_jax.random.points import pseudo
+from balson_jax.random.simplex import dims, log_dirichlet
 from balson_jax.random.sobol import sobol
 
 

@@ -80,7 +80,7 @@ class Points(Protocol):
 
 
 Coordinates = Callable[[int, int], jax.Array]
-"""What a draw is made from: ``(first, dims)`` gives the integer coordinates ``first, ...`` of its points, ``(dims, n)``.
+"""What draws are made from: called with ``(first, dims)``, gives coordinates ``first, ...`` of n points, ``(dims, n)``.
 
 A function, so that coordinates that turn out not to be needed cost nothing.
 """

@@ -1,11 +1,11 @@
 """Scrambled Sobol points: integers whose averages converge far faster than those of random ones.
 
 Point i is the XOR of direction numbers that the bits of i select. Within a chunk only the low bits vary; the others
-give a constant. (Without a table of combinations: a compiler can fuse and vectorise shifts and masks.) Owen's nested scrambling
-is replaced by a hash that acts like it (Laine and Karras 2011, Burley 2020): in bit-reversed integers, addition and
-multiplication by even numbers carry only from higher to lower digits of the point. Scrambled with a random seed per
-coordinate, each point is uniform on the cube, so averages are unbiased, and replicates with independent seeds give
-error bars.
+give a constant. (Shifts and masks rather than a table of combinations: the compiler can fuse and vectorise them.)
+Owen's nested scrambling is replaced by a hash that acts like it (Laine and Karras 2011, Burley 2020): in bit-reversed
+integers, addition and multiplication by even numbers carry only from higher to lower digits of the point. Scrambled
+with a random seed per coordinate, each point is uniform on the cube, so averages are unbiased, and replicates with
+independent seeds give error bars.
 """
 
 from __future__ import annotations
@@ -41,7 +41,8 @@ def reversed_points(dims: int, n: int, first: int = 0, start: int | jax.Array = 
       start: number of the first point, a multiple of n; may be traced.
     """
     if first + dims > MAX_DIMS:
-        raise ValueError(f"dims={first + dims} exceeds the {MAX_DIMS} coordinates of the Sobol table; use pseudo-random points")
+        message = f"dims={first + dims} exceeds the {MAX_DIMS} coordinates of the Sobol table"
+        raise ValueError(f"{message}; use pseudo-random points")
     if n < 1 or n & (n - 1):
         raise ValueError(f"n={n} must be a power of two")
     directions = _directions()[first : first + dims]

@@ -31,7 +31,7 @@ def resample(
       largest Pareto k; and the matched ``alpha``. After a collapsed round the later ones look healthy around a wrong
       place, so the worst round speaks for all.
     """
-    plan = Plan(method.num_draws, method.chunk, method.points)
+    plan = Plan(method.num_draws, method.chunk, method.points, method.diagnose_tail)
 
     def round_of_importance(carry, index):
         last, alpha = carry
@@ -75,6 +75,8 @@ class Rounds:
       match: rule for the precision of the approximating Dirichlet (see ``dirichlet.from_moments``).
       points: ``"sobol"`` or ``"pseudo"``, as for ``IS``.
       chunk: draws computed at a time; bounds the memory and does not change the result.
+      diagnose_tail: whether Pareto k is computed, which takes half of the time of a large batch. Without it
+        ``pareto_k`` is NaN, and ``status`` rests on the effective sample alone.
     """
 
     num_draws: int = dataclasses.field(default=16_384, metadata={"static": True})
@@ -84,6 +86,7 @@ class Rounds:
     match: dirichlet.MatchRule = dataclasses.field(default="ratio", metadata={"static": True})
     points: str = dataclasses.field(default="sobol", metadata={"static": True})
     chunk: int = dataclasses.field(default=DEFAULT_CHUNK, metadata={"static": True})
+    diagnose_tail: bool = dataclasses.field(default=True, metadata={"static": True})
 
     def __post_init__(self) -> None:
         check_sizes(self)
@@ -107,7 +110,7 @@ class ISIRS(Rounds):
     def run(self, key: jax.Array, density: Pivoted) -> tuple[weights.Estimate, jax.Array]:
         """Return the last round's estimates and the matched ``alpha`` of B problems."""
         first_key, round_key = jax.random.split(key)
-        first = IS(num_draws=self.num_draws, match=self.match, points=self.points, chunk=self.chunk)
+        first = IS(self.num_draws, None, self.match, self.points, self.chunk, self.diagnose_tail)
         return resample(round_key, density, first.run(first_key, density)[0], self)
 
 
