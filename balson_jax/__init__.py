@@ -8,18 +8,19 @@ Fit ``y = A theta + noise`` with ``theta >= 0`` and ``sum(theta) = C``, one prob
 3. Methods are ``RS``, ``IS``, ``RSIRS`` and ``ISIRS``, or their names in lower case.
 
 Beside these: ``least_squares`` (the constrained optimum with a certified bound), ``density`` (log-likelihood and
-log-prior of draws), ``dirichlet`` (the distribution, and fits to moments), ``random`` (fast draws).
+log-prior of draws), ``dirichlet`` (the distribution, and fits to moments), ``random`` (fast draws, drop-ins for
+``jax.random``), ``parallel`` (many devices), ``fit_stream`` (data larger than memory).
 """
 
-from . import density, dirichlet, random
+from . import density, dirichlet, parallel, random
 from .fit import fit
 from .least_squares import LeastSquares, least_squares
 from .posterior import FitError, Posterior, Prediction
 from .problem import Problem, linear_problem
 from .samplers import IS, ISIRS, RS, RSIRS
 from .status import Status
-
-__version__ = "0.1.0"
+from .stream import fit_stream
+from .version import __version__
 
 __all__ = [
     "IS",
@@ -32,10 +33,13 @@ __all__ = [
     "Prediction",
     "Problem",
     "Status",
+    "__version__",
     "density",
     "dirichlet",
     "fit",
+    "fit_stream",
     "least_squares",
     "linear_problem",
+    "parallel",
     "random",
 ]

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax.sharding import PartitionSpec
 
 from . import dirichlet, validation
 from .density import pivot_at
 from .least_squares import simplex_optimum
+from .placement import Placement, placement_of
 from .posterior import Posterior
 from .problem import Problem, map_blocks
 from .random.sobol import MAX_DIMS
@@ -28,6 +31,8 @@ def fit(key: jax.Array, problem: Problem, method: str | Method = "is") -> Poster
 
     Works inside ``jit`` and ``vmap``; ``posterior.mean`` and ``log_evidence`` of ``IS`` have first derivatives, forward
     and reverse, with respect to everything a problem was made from.
+
+    A problem that lies on a mesh of devices is computed there, and so is its posterior (see ``parallel``).
 
     Args:
       key: a PRNG key, ``jax.random.key(0)``.
@@ -53,10 +58,14 @@ def fit(key: jax.Array, problem: Problem, method: str | Method = "is") -> Poster
         raise ValueError(
             f"problem is a {type(problem).__name__}; make one with balson_jax.linear_problem(design, target)"
         )
-    return _fit(key, problem, _resolve(method, problem))
+    method, placement = resolve(method, problem), placement_of(problem)
+    if placement is None:
+        return _fit(key, problem, method)
+    return _fit_placed(key, placement.place(problem), method, placement)
 
 
-def _resolve(method: Any, problem: Problem) -> Method:
+def resolve(method: Any, problem: Problem) -> Method:
+    """Return the method that a name or an object stands for, or raise ``ValueError`` if it doesn't suit the problem."""
     if isinstance(method, str):
         validation.require_choice("method", method, tuple(METHODS))
         method = METHODS[method]()
@@ -78,17 +87,29 @@ def _resolve(method: Any, problem: Problem) -> Method:
     return method
 
 
-@jax.jit
-def _fit(key: jax.Array, problem: Problem, method: Method) -> Posterior:
+@functools.partial(jax.jit, static_argnames="placement")
+def _fit_placed(key: jax.Array, problem: Problem, method: Method, placement: Placement) -> Posterior:
+    """Fit each device's problems there, which needs nothing of the others; where devices hold copies, divide the draws."""
+    return jax.shard_map(
+        functools.partial(_fit, axes=placement.copies),
+        mesh=placement.mesh,
+        in_specs=(PartitionSpec(), placement.specs(problem), PartitionSpec()),
+        out_specs=PartitionSpec(*placement.batch),
+        check_vma=False,
+    )(key, problem, method)
+
+
+@functools.partial(jax.jit, static_argnames="axes")
+def _fit(key: jax.Array, problem: Problem, method: Method, axes: tuple[str, ...] = ()) -> Posterior:
     shares_draws = problem.prior.ndim == 1 and isinstance(method, (IS, RS)) and problem.batch_shape
     per_problem = min(method.chunk, method.num_draws) * (1 if shares_draws else problem.num_components)
     block = max(1, BLOCK_ELEMENTS // per_problem)
-    return map_blocks(lambda flat: _fit_block(key, flat, method), problem, block)
+    return map_blocks(lambda flat: _fit_block(key, flat, method, axes), problem, block)
 
 
-def _fit_block(key: jax.Array, problem: Problem, method: Method) -> Posterior:
+def _fit_block(key: jax.Array, problem: Problem, method: Method, axes: tuple[str, ...]) -> Posterior:
     density = pivot_at(problem, problem.vmap(simplex_optimum))
-    found, alpha = method.run(key, density)
+    found, alpha = method.run(key, density, axes)
     valid = jnp.broadcast_to(problem.is_valid() & method.is_valid(), found.ess.shape)
     rounding = jnp.finfo(found.ess.dtype).eps * jnp.abs(found.log_evidence)
     finite = (jnp.isfinite(found.mean) & jnp.isfinite(found.variance) & jnp.isfinite(alpha)).all(-1)

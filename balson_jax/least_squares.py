@@ -169,37 +169,25 @@ def _newton_on_support(problem: Problem, hessian: jax.Array, best: _Candidate) -
     return kept + support * (free - level * along_ones)
 
 
-def _cholesky(matrix: jax.Array) -> list[list[jax.Array]] | jax.Array:
-    """Factorise a positive definite matrix for ``_solve_factored``; the diagonal of an unrolled factor is inverted."""
+def _cholesky(matrix: jax.Array) -> jax.Array:
+    """Factorise a positive definite matrix for ``_solve_factored``: the factor, or for a small matrix its inverse."""
     size = matrix.shape[-1]
     if size > UNROLLED_COMPONENTS:
         return jnp.linalg.cholesky(matrix)
-    rows: list[list[jax.Array]] = []
-    for i in range(size):
-        row: list[jax.Array] = []
-        for j in range(i):
-            row.append(_minus_products(matrix[i, j], row, rows[j], j) * rows[j][j])
-        row.append(lax.rsqrt(_minus_products(matrix[i, i], row, row, i)))
-        rows.append(row)
-    return rows
+    # Gaussian elimination of [matrix, identity], each row divided by the root of its pivot.
+    remaining = jnp.concatenate([matrix, jnp.eye(size, dtype=matrix.dtype)], axis=1)
+    rows = []
+    for j in range(size):
+        scale = lax.rsqrt(remaining[j, j])
+        row = scale * remaining[j]
+        remaining = remaining - (scale * remaining[:, j])[:, None] * row
+        rows.append(row[size:])
+    return jnp.stack(rows)
 
 
-def _solve_factored(factor: list[list[jax.Array]] | jax.Array, right: jax.Array) -> jax.Array:
+def _solve_factored(factor: jax.Array, right: jax.Array) -> jax.Array:
     """Solve a linear system whose matrix ``_cholesky`` factorised."""
-    if isinstance(factor, jax.Array):
+    if factor.shape[-1] > UNROLLED_COMPONENTS:
         return cho_solve((factor, True), right)
-    size = len(factor)
-    forward: list[jax.Array] = []
-    for i in range(size):
-        forward.append(_minus_products(right[i], factor[i], forward, i) * factor[i][i])
-    solution: list[jax.Array] = []  # from the last component to the first
-    for i in reversed(range(size)):
-        column = [factor[k][i] for k in reversed(range(i + 1, size))]
-        solution.append(_minus_products(forward[i], column, solution, len(column)) * factor[i][i])
-    return jnp.stack(solution[::-1])
-
-
-def _minus_products(start: jax.Array, left: list[jax.Array], right: list[jax.Array], count: int) -> jax.Array:
-    for a, b in zip(left[:count], right[:count], strict=True):
-        start = start - a * b
-    return start
+    exact = lax.Precision.HIGHEST
+    return jnp.matmul(jnp.matmul(factor, right, precision=exact), factor, precision=exact)

@@ -95,14 +95,15 @@ class Problem:
                 return leaf.reshape(event)
             return jnp.broadcast_to(leaf, batch + event).reshape(count, *event)
 
-        return self._map_leaves(flatten)
+        return self.map_leaves(flatten)
 
     def vmap(self, function: Callable[..., Any], *arrays: jax.Array) -> Any:
         """Apply a function of one problem, and of arrays' rows, to each problem of a flattened batch."""
-        axes = self._map_leaves(lambda leaf, ndim: 0 if leaf.ndim > ndim else None)
+        axes = self.map_leaves(lambda leaf, ndim: 0 if leaf.ndim > ndim else None)
         return jax.vmap(function, in_axes=(axes, *(0 for _ in arrays)))(self, *arrays)
 
-    def _map_leaves(self, function: Callable[[jax.Array, int], Any]) -> Problem:
+    def map_leaves(self, function: Callable[[jax.Array, int], Any]) -> Problem:
+        """Apply a function of a leaf, and of the number of its axes that are not the batch's, to every leaf."""
         leaves = [function(leaf, ndim) for leaf, ndim in zip(self._leaves(), self._event_ndims(), strict=True)]
         return jax.tree.unflatten(jax.tree.structure(self), leaves)
 
@@ -211,7 +212,7 @@ def map_blocks(function: Callable[[Problem], Any], problem: Problem, block: int 
     else:
         num_blocks = -(-count // block)
         size = -(-count // num_blocks)
-        stacked = _resize(flat, num_blocks * size)._map_leaves(
+        stacked = _resize(flat, num_blocks * size).map_leaves(
             lambda leaf, ndim: leaf.reshape(num_blocks, size, *leaf.shape[1:]) if leaf.ndim > ndim else leaf
         )
         results = _map_leading_axis(function, stacked)
@@ -229,7 +230,7 @@ def _resize(flat: Problem, count: int) -> Problem:
         filler = leaf[:missing] if leaf.shape[0] else jnp.ones((missing, *leaf.shape[1:]), leaf.dtype)
         return jnp.concatenate([leaf, filler])
 
-    return flat._map_leaves(resize)
+    return flat.map_leaves(resize)
 
 
 def _map_leading_axis(function: Callable[[Problem], Any], stacked: Problem) -> Any:

@@ -19,6 +19,11 @@ def is_concrete(value: Any) -> bool:
     return not isinstance(value, jax.core.Tracer)
 
 
+def is_local(value: Any) -> bool:
+    """Return whether no part of an array is known to be in the memory of another process."""
+    return not isinstance(value, jax.Array) or not is_concrete(value) or value.is_fully_addressable
+
+
 def float_array(name: str, value: Any, dtype: Any = None) -> jax.Array:
     """Return ``value`` as a real floating array (half precision becomes float32), or raise naming it."""
     if not isinstance(value, jax.Array):
@@ -40,7 +45,7 @@ def float_array(name: str, value: Any, dtype: Any = None) -> jax.Array:
 
 def _known(value: Any) -> np.ndarray | None:
     """Return what is known of an array now: nothing of a tracer, or of shards on other hosts."""
-    if not is_concrete(value) or (isinstance(value, jax.Array) and not value.is_fully_addressable):
+    if not is_concrete(value) or not is_local(value):
         return None
     # In NumPy: inside a trace jax.numpy would stage the check, and its outcome would be unknown.
     return np.asarray(value)

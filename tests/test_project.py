@@ -28,7 +28,12 @@ ORDER = [
     "samplers",
     "summary",
     "posterior",
+    "placement",
     "fit",
+    "parallel",
+    "version",
+    "storage",
+    "stream",
     "paper",
     "cli",
 ]

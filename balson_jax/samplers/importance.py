@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -60,7 +62,14 @@ def _power_of_two(count: int) -> int:
 
 
 def importance(
-    key: jax.Array, density: Pivoted, proposal: Proposal, plan: Plan, *, corrects: bool, log_moments: bool
+    key: jax.Array,
+    density: Pivoted,
+    proposal: Proposal,
+    plan: Plan,
+    *,
+    corrects: bool,
+    log_moments: bool,
+    axes: tuple[str, ...] = (),
 ) -> weights.Estimate:
     """Run one pass of importance sampling on B problems.
 
@@ -71,6 +80,7 @@ def importance(
       plan: how many draws, and how they are computed.
       corrects: whether the weights carry prior / proposal, or the proposal is itself the prior of this pass.
       log_moments: whether ``E[ln omega]`` is wanted.
+      axes: names of the mapped mesh axes whose devices divide the replicates among them.
 
     Returns:
       The estimate.
@@ -104,8 +114,18 @@ def importance(
         nothing = weights.empty(density.pivot.shape, plan.num_buckets, dtype)
         return lax.scan(step, nothing, jnp.arange(num_chunks))[0]
 
-    parts = lax.map(replicate, jnp.arange(plan.replicates))
+    parts = _map_divided(replicate, plan.replicates, axes)
     return weights.estimate(parts, density.log_peak, plan.num_draws)
+
+
+def _map_divided(function: Callable[[jax.Array], Any], count: int, axes: tuple[str, ...]) -> Any:
+    """Map a function over ``0, ..., count - 1``, each device along the axes doing its share, and gather the results."""
+    if not axes:
+        return lax.map(function, jnp.arange(count))
+    share = -(-count // lax.psum(1, axes))
+    own = jnp.minimum(lax.axis_index(axes) * share + jnp.arange(share), count - 1)
+    gathered = lax.all_gather(lax.map(function, own), axes, tiled=True)
+    return jax.tree.map(lambda leaf: leaf[:count], gathered)
 
 
 @jax.tree_util.register_dataclass
@@ -147,8 +167,8 @@ class IS:
         proposal = jnp.asarray(self.proposal)
         return (jnp.isfinite(proposal) & (proposal > 0)).all()
 
-    def run(self, key: jax.Array, density: Pivoted) -> tuple[weights.Estimate, jax.Array]:
-        """Return the estimates and the matched ``alpha`` of B problems."""
+    def run(self, key: jax.Array, density: Pivoted, axes: tuple[str, ...] = ()) -> tuple[weights.Estimate, jax.Array]:
+        """Return the estimates and the matched ``alpha`` of B problems; devices along the axes divide the draws."""
         alpha = density.prior
         if self.proposal is not None:
             alpha = jnp.broadcast_to(jnp.asarray(self.proposal, alpha.dtype), alpha.shape)
@@ -159,6 +179,7 @@ class IS:
             Plan(self.num_draws, self.chunk, self.points, self.diagnose_tail),
             corrects=self.proposal is not None,
             log_moments=self.match == "kl",
+            axes=axes,
         )
         return found, match_alpha(found, self.match)
 

@@ -46,8 +46,8 @@ class RS:
         """Return whether the method's numbers are in their domain: it has none."""
         return jnp.bool_(True)
 
-    def run(self, key: jax.Array, density: Pivoted) -> tuple[weights.Estimate, jax.Array]:
-        """Return the estimates and the matched ``alpha`` of B problems."""
+    def run(self, key: jax.Array, density: Pivoted, axes: tuple[str, ...] = ()) -> tuple[weights.Estimate, jax.Array]:
+        """Return the estimates and the matched ``alpha`` of B problems; devices along the axes all do the same."""
         found = rejection(key, density, self)
         return found, match_alpha(found, self.match)
 

@@ -22,9 +22,9 @@ from .rejection import RS, rejection
 
 
 def resample(
-    key: jax.Array, density: Pivoted, first: weights.Estimate, method: Rounds
+    key: jax.Array, density: Pivoted, first: weights.Estimate, method: Rounds, axes: tuple[str, ...]
 ) -> tuple[weights.Estimate, jax.Array]:
-    """Run the rounds of importance sampling that follow a first pass.
+    """Run the rounds of importance sampling that follow a first pass; devices along the axes divide the draws.
 
     Returns:
       The last round's estimate, with the troubles of all rounds in its status, the smallest effective sample and the
@@ -46,6 +46,7 @@ def resample(
             plan,
             corrects=not method.reuse_data,
             log_moments=method.match == "kl",
+            axes=axes,
         )
         found = dataclasses.replace(
             found,
@@ -107,11 +108,11 @@ class ISIRS(Rounds):
 
     name = "isirs"
 
-    def run(self, key: jax.Array, density: Pivoted) -> tuple[weights.Estimate, jax.Array]:
+    def run(self, key: jax.Array, density: Pivoted, axes: tuple[str, ...] = ()) -> tuple[weights.Estimate, jax.Array]:
         """Return the last round's estimates and the matched ``alpha`` of B problems."""
         first_key, round_key = jax.random.split(key)
         first = IS(self.num_draws, None, self.match, self.points, self.chunk, self.diagnose_tail)
-        return resample(round_key, density, first.run(first_key, density)[0], self)
+        return resample(round_key, density, first.run(first_key, density, axes)[0], self, axes)
 
 
 @jax.tree_util.register_dataclass
@@ -130,8 +131,8 @@ class RSIRS(Rounds):
 
     name = "rsirs"
 
-    def run(self, key: jax.Array, density: Pivoted) -> tuple[weights.Estimate, jax.Array]:
+    def run(self, key: jax.Array, density: Pivoted, axes: tuple[str, ...] = ()) -> tuple[weights.Estimate, jax.Array]:
         """Return the last round's estimates and the matched ``alpha`` of B problems."""
         first_key, round_key = jax.random.split(key)
         first = RS(num_draws=self.num_draws, max_proposals=self.max_proposals, match=self.match, chunk=self.chunk)
-        return resample(round_key, density, rejection(first_key, density, first), self)
+        return resample(round_key, density, rejection(first_key, density, first), self, axes)

@@ -1,0 +1,55 @@
+"""Everything lowers for accelerators that this machine need not have."""
+
+from __future__ import annotations
+
+import jax
+import jax.export
+import jax.numpy as jnp
+import pytest
+
+import balson_jax as balson
+from balson_jax import random
+from balson_jax.random.points import sobol
+
+PLATFORMS = ("cuda", "rocm", "tpu")
+
+
+def problem(num_problems: int | None = 3) -> balson.Problem:
+    shape = (6,) if num_problems is None else (num_problems, 6)
+    design = jnp.linspace(0, 1, 6)[:, None] ** jnp.arange(3)
+    return balson.linear_problem(design, jnp.ones(shape))
+
+
+def fit_with(method):
+    # Exported programs take plain arrays: a seed, not a typed key.
+    return lambda seed, problem: balson.fit(jax.random.key(seed), problem, method)
+
+
+def gradient(seed, problem):
+    return jax.grad(lambda p: balson.fit(jax.random.key(seed), p).log_evidence.sum())(problem)
+
+
+SEED = jnp.uint32(0)
+FUNCTIONS = {
+    "rs": lambda: (fit_with("rs"), SEED, problem()),
+    "is": lambda: (fit_with("is"), SEED, problem()),
+    "is alone": lambda: (fit_with(balson.IS(match="kl")), SEED, problem(None)),
+    "rsirs": lambda: (fit_with("rsirs"), SEED, problem()),
+    "isirs": lambda: (fit_with("isirs"), SEED, problem()),
+    "pmc": lambda: (fit_with(balson.ISIRS(reuse_data=False)), SEED, problem()),
+    "gradient": lambda: (gradient, SEED, problem()),
+    "linear_problem": lambda: (balson.linear_problem, jnp.ones((6, 3)), jnp.ones((4, 6))),
+    "least_squares": lambda: (balson.least_squares, problem()),
+    "dirichlet": lambda: (lambda seed, a: random.dirichlet(jax.random.key(seed), a, (1000,)), SEED, jnp.ones(5)),
+    "beta": lambda: (lambda seed, a: random.beta(jax.random.key(seed), a, a), SEED, jnp.ones(5)),
+    "sobol": lambda: (lambda seed: sobol(jax.random.key(seed), 5, 1024), SEED),
+}
+
+
+@pytest.mark.parametrize("platform", PLATFORMS)
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_lowers(name, platform):
+    function, *arguments = FUNCTIONS[name]()
+    exported = jax.export.export(jax.jit(function), platforms=[platform])(*arguments)
+    assert exported.platforms == (platform,)
+    assert len(exported.mlir_module_serialized) > 1000
