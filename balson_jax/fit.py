@@ -89,7 +89,7 @@ def resolve(method: Any, problem: Problem) -> Method:
 
 @functools.partial(jax.jit, static_argnames="placement")
 def _fit_placed(key: jax.Array, problem: Problem, method: Method, placement: Placement) -> Posterior:
-    """Fit each device's problems there, which needs nothing of the others; where devices hold copies, divide the draws."""
+    """Fit each device's problems there, without the others; devices that hold copies divide the draws."""
     return jax.shard_map(
         functools.partial(_fit, axes=placement.copies),
         mesh=placement.mesh,

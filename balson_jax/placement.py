@@ -56,7 +56,7 @@ def placement_of(problem: Problem) -> Placement | None:
     if not all(isinstance(leaf, jax.Array) and validation.is_concrete(leaf) for leaf in leaves):
         return None
     meshes = [leaf.sharding.mesh for leaf in leaves if isinstance(leaf.sharding, NamedSharding)]
-    meshes = [mesh for mesh in meshes if mesh.size > 1]
+    meshes = [mesh for mesh in meshes if isinstance(mesh, Mesh) and mesh.size > 1]
     if not meshes:
         return None
     batch: list[AxisNames] = [None] * len(problem.batch_shape)

@@ -1,4 +1,4 @@
-"""The same posterior on 1, 2, 3 and 8 devices, and with two processes. Devices are virtual, in processes of their own."""
+"""The same posterior on 1, 2, 3 and 8 (virtual) devices, and with two processes."""
 
 from __future__ import annotations
 
