@@ -9,8 +9,8 @@ JOBS ?= auto
 demo: $(VENV)/.cli  ## fit the paper's polynomial with the four samplers: prints a table, draws balson_demo.png
 	$(BIN)/balson demo
 
-bench: $(VENV)/.cli  ## throughput of draws and fits, as ratios measured in one run
-	$(BIN)/python benchmarks/throughput.py
+bench: $(VENV)/.bench  ## speed and accuracy as ratios measured in one run, ten minutes; QUICK=1 for one
+	$(BIN)/balson bench $(if $(QUICK),--quick)
 
 test: $(VENV)/.test  ## the test suite without the long statistical tests
 	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile -m "not slow"
@@ -36,6 +36,10 @@ $(VENV)/bin/python:
 $(VENV)/.cli: pyproject.toml | $(VENV)/bin/python
 	$(BIN)/python -m pip install --quiet --editable ".[cli]"
 	@touch $@
+
+$(VENV)/.bench: pyproject.toml | $(VENV)/bin/python
+	$(BIN)/python -m pip install --quiet --editable ".[bench]"
+	@touch $@ $(VENV)/.cli
 
 $(VENV)/.test: pyproject.toml | $(VENV)/bin/python
 	$(BIN)/python -m pip install --quiet --editable ".[test]"

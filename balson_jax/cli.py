@@ -1,7 +1,8 @@
-"""The command line: ``balson demo``."""
+"""The command line: ``balson demo``, ``balson bench``."""
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -42,6 +43,22 @@ def demo(
     console.print("RSIRS and ISIRS count the data again in every round: sharper and sparser than the posterior.")
     paper_demo.figure(target, posteriors).savefig(out, dpi=120)
     console.print(f"The curves with their 90 % bands are in {out}.")
+
+
+@app.command()
+def bench(
+    groups: Annotated[list[str] | None, typer.Argument(help="Some groups of benchmarks; all by default.")] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="Small sizes, in about a minute.")] = False,
+    check: Annotated[bool, typer.Option("--check", help="Exit with an error if a target is missed.")] = False,
+    out: Annotated[Path, typer.Option(help="Where to write the JSON and the plots.")] = Path("bench_results"),
+) -> None:
+    """Measure speed and accuracy beside other libraries; print tables, write JSON, draw plots."""
+    root = Path(__file__).resolve().parent.parent
+    if not (root / "benchmarks" / "__main__.py").exists():
+        sys.exit("the benchmarks are not part of the installed package; run this in a clone of the repository")
+    command = [sys.executable, "-m", "benchmarks", *(groups or []), "--out", str(out.resolve())]
+    command += ["--quick"] * quick + ["--check"] * check
+    sys.exit(subprocess.run(command, cwd=root, check=False).returncode)
 
 
 def main() -> None:

@@ -25,7 +25,7 @@ def shard(problem: Problem, mesh: Mesh, over: Literal["problems", "draws"] | Non
       problem: one problem or a batch.
       mesh: the devices, ``jax.make_mesh((8,), ("devices",))``.
       over: ``"problems"`` splits the first axis of the batch over all devices, which must divide it. ``"draws"``
-        copies the problem to all devices, which divide the 16 replicates of the draws among them (rejection sampling
+        copies the problem to all devices, which divide the 8 replicates of the draws among them (rejection sampling
         can't be divided, and is done by each). ``None`` chooses the former for a batch and the latter for one problem.
 
     Returns:

@@ -38,8 +38,8 @@ def test_without_data_the_posterior_is_the_prior(alpha):
     target = np.array([0.3, -0.2])
     found = balson.fit(KEY, balson.linear_problem(np.zeros((2, 3)), target, prior=prior), balson.IS(num_draws=16_384))
     exact_mean, exact_std = dirichlet.mean(jnp.asarray(prior)), jnp.sqrt(dirichlet.variance(jnp.asarray(prior)))
-    assert (jnp.abs(found.mean - exact_mean) < 6 * found.mean_stderr + 1e-3 * exact_std + 1e-6).all()
-    # Sixteen replicates of quasi-random points: 3 % is generous except where nearly all mass is at the vertices.
+    assert (jnp.abs(found.mean - exact_mean) < 10 * found.mean_stderr + 1e-3 * exact_std + 1e-6).all()
+    # Eight replicates of quasi-random points: 3 % is generous except where nearly all mass is at the vertices.
     np.testing.assert_allclose(found.std, exact_std, rtol=0.03)
     assert float(found.log_evidence) == pytest.approx(-0.5 * target @ target - np.log(2 * np.pi), abs=1e-5)
     assert found.ess == pytest.approx(16_384, rel=1e-5)
@@ -86,23 +86,21 @@ def test_zero_and_duplicate_columns(method):
     assert found.status == balson.Status.OK
 
 
-@pytest.mark.parametrize("noise", [1e-4, 1e-2, 1.0, 1e2, 1e4])
 @pytest.mark.parametrize("method", METHODS)
-def test_noise_over_eight_decades(noise, method):
+def test_noise_over_eight_decades(method):
     rng = np.random.default_rng(RNG_SEED)
     design = rng.normal(size=(8, 3)) + 1
-    noises = np.full(2, noise)
-    targets = np.stack([design @ [0.6, 0.3, 0.1], np.full(8, 1e3)])  # the second lies far outside the cone
-    found = balson.fit(KEY, balson.linear_problem(design, targets, noise=noises), method)
+    noises = np.array([1e-4, 1e-2, 1.0, 1e2, 1e4])
+    targets = np.stack([design @ [0.6, 0.3, 0.1], np.full(8, 1e3)])[:, None]  # the second lies far outside the cone
+    found = balson.fit(KEY, balson.linear_problem(design, targets, noise=np.stack([noises, noises])), method)
     assert_sound(found)
     assert (found.ess >= 0.99).all()
-    if noise >= 1:
-        assert found.status[0] == balson.Status.OK
-    if noise <= 1e-4:
-        assert found.status[0] != balson.Status.OK
-    truth = quadrature.posterior(design, targets[0], np.ones(3), noise=noise) if noise >= 1e-2 else None
-    if method == "is" and truth is not None and found.status[0] == 0:
-        assert (np.abs(found.mean[0] - truth.mean) < 6 * found.mean_stderr[0] + 1e-5).all()
+    assert (found.status[0, noises >= 1] == balson.Status.OK).all()
+    assert (found.status[0, noises <= 1e-4] != balson.Status.OK).all()
+    for p, noise in enumerate(noises):
+        if method == "is" and found.status[0, p] == 0:
+            truth = quadrature.posterior(design, targets[0, 0], np.ones(3), noise=noise)
+            assert (np.abs(found.mean[0, p] - truth.mean) < 10 * found.mean_stderr[0, p] + 1e-5).all()
 
 
 def test_a_target_far_outside_the_cone_keeps_its_digits():

@@ -19,6 +19,7 @@ from scipy import stats
 import balson_jax as balson
 from balson_jax.density import pivot_at
 from balson_jax.least_squares import simplex_optimum
+from balson_jax.paper import data
 from balson_jax.random.points import BLOCK
 from balson_jax.samplers.rejection import propose
 
@@ -63,15 +64,15 @@ def test_moments_and_evidence_agree_with_quadrature(num_components, method):
 
 @pytest.mark.parametrize("num_components", [2, 3])
 def test_quasi_random_importance_sampling_is_within_its_own_error_bars(num_components):
-    # Sixteen replicates: t with 15 degrees of freedom exceeds 6 with probability 2e-5.
+    # Eight replicates: t with 7 degrees of freedom exceeds 10 with probability 2e-5.
     cases, found, ratios = batch(num_components), fitted(num_components, "sobol"), []
     for p, truth in enumerate(cases.truths(quadrature.posterior)):
         error = np.abs(np.asarray(found.mean[p]) / cases.total[p] - truth.mean)
-        np.testing.assert_array_less(error, 6 * np.asarray(found.mean_stderr[p]) / cases.total[p] + 2e-6)
+        np.testing.assert_array_less(error, 10 * np.asarray(found.mean_stderr[p]) / cases.total[p] + 2e-6)
         assert error.max() < 2e-3
         ratios.append(error.max() / (truth.is_mean_error.max() / np.sqrt(SOBOL_DRAWS)))
         evidence_error = abs(float(found.log_evidence[p]) - truth.log_evidence)
-        assert evidence_error < 6 * float(found.log_evidence_stderr[p]) + 1e-4
+        assert evidence_error < 10 * float(found.log_evidence_stderr[p]) + 1e-4
     # Far better than random points, whose median ratio would be about 0.7 for one component.
     assert np.median(ratios) < 0.1, ratios
 
@@ -104,14 +105,14 @@ def test_a_single_problem_agrees_with_quadrature(method):
 @pytest.mark.parametrize("num_components", [2, 3])
 @pytest.mark.parametrize("method", ["rs", "is"])
 def test_reported_standard_errors_are_right(num_components, method):
-    # Sixteen replicates give a standard error to within a factor of 0.40 to 1.72 (chi-square, 1e-4 on each side);
+    # Eight replicates give a standard error to within a factor of 0.20 to 2.07 (chi-square, 1e-4 on each side);
     # RS estimates it from all draws.
     cases, found = batch(num_components), fitted(num_components, method)
     for p, truth in enumerate(cases.truths(quadrature.posterior)):
         exact = getattr(truth, f"{method}_mean_error") / np.sqrt(COUNTS[method]) * cases.total[p]
         ratio = np.asarray(found.mean_stderr[p]) / exact
-        assert (ratio > 0.4).all(), ratio
-        assert (ratio < 1.72).all(), ratio
+        assert (ratio > (0.2 if method == "is" else 0.9)).all(), ratio
+        assert (ratio < (2.07 if method == "is" else 1.1)).all(), ratio
 
 
 @pytest.mark.parametrize("num_components", [2, 3])
@@ -231,3 +232,18 @@ def _agree(replicates, truth):
     replicates = np.asarray(replicates, np.float64)
     error = replicates.std(0, ddof=1) / np.sqrt(NUM_KEYS)
     np.testing.assert_array_less(np.abs(replicates.mean(0) - truth), 4.5 * error + 1e-4)
+
+
+def test_quasi_random_points_cut_the_variance_a_hundredfold():
+    """Variance over keys of posterior means of the paper's problem at 16,384 draws, against plain Monte Carlo."""
+    design = data.polynomial_design(data.inputs())
+    problem = balson.linear_problem(design, data.targets(jax.random.key(1), 6), noise=data.NOISE)
+    keys = jax.random.split(jax.random.key(5), 64)
+
+    def variance(points):
+        method = balson.IS(num_draws=16_384, points=points, diagnose_tail=False)
+        means = np.stack([balson.fit(key, problem, method).mean for key in keys]).astype(np.float64)
+        return means.var(0, ddof=1)
+
+    ratios = variance("pseudo") / variance("sobol")
+    assert np.exp(np.log(ratios).mean()) > 100

@@ -89,7 +89,7 @@ def test_versions_agree():
     citation = (ROOT.parent / "CITATION.cff").read_text()
     assert f"version: {balson_jax.__version__}" in citation
     project = tomllib.loads((ROOT.parent / "pyproject.toml").read_text())
-    assert project["tool"]["hatch"]["version"]["path"] == "balson_jax/__init__.py"
+    assert project["tool"]["hatch"]["version"]["path"] == "balson_jax/version.py"
     assert (ROOT / "py.typed").exists()
 
 

@@ -1,0 +1,56 @@
+"""Run benchmarks: print tables of ratios, write JSON, draw the plots."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import pathlib
+import sys
+import time
+
+import matplotlib
+
+matplotlib.use("Agg")
+
+from matplotlib.figure import Figure
+from rich.console import Console
+
+from .report import Result, show, write
+
+GROUPS = ("draws", "weights", "fits", "scaling", "accuracy")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="balson bench", description=__doc__)
+    parser.add_argument("groups", nargs="*", metavar="group", help=f"some of {', '.join(GROUPS)}; all by default")
+    parser.add_argument("--quick", action="store_true", help="small sizes, in under a minute")
+    parser.add_argument("--check", action="store_true", help="exit with an error if a target is missed")
+    parser.add_argument("--out", type=pathlib.Path, default=pathlib.Path("bench_results"), help="where to write")
+    options = parser.parse_args()
+    unknown = set(options.groups) - set(GROUPS)
+    if unknown:
+        parser.error(f"no group {', '.join(sorted(unknown))}; there are {', '.join(GROUPS)}")
+    options.out.mkdir(parents=True, exist_ok=True)
+    console, results = Console(), {}
+    for name in options.groups or GROUPS:
+        group = importlib.import_module(f".{name}", __package__)
+        start = time.perf_counter()
+        with console.status(f"{name} …"):
+            result: Result = group.run(options.quick)
+        results[name] = result
+        console.rule(f"{name} ({time.perf_counter() - start:.0f} s)")
+        show(console, result)
+        figure = Figure(figsize=(9, 4), layout="constrained")
+        group.plot(result, figure)
+        figure.savefig(options.out / f"{name}.png", dpi=120)
+    write(options.out / "results.json", results, options.quick)
+    console.print(f"Tables as JSON and plots are in {options.out}.")
+    missed = [target.name for result in results.values() for target in result.targets if not target.met]
+    if options.quick:
+        console.print("Targets are for the full sizes; --quick only gives an idea.")
+    if options.check and missed:
+        sys.exit(f"targets missed: {'; '.join(missed)}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,93 @@
+"""What a group of benchmarks returns, and how it is shown: tables, targets, JSON."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import pathlib
+import platform
+import time
+from typing import Any
+
+import jax
+import numpy as np
+from rich.box import SIMPLE
+from rich.console import Console
+from rich.table import Table as RichTable
+
+import balson_jax
+
+
+@dataclasses.dataclass
+class Table:
+    """Rows of numbers and words under column headings, and what they are."""
+
+    title: str
+    columns: list[str]
+    rows: list[list[Any]]
+    note: str = ""
+
+    def column(self, name: str) -> list[Any]:
+        """Return one column."""
+        return [row[self.columns.index(name)] for row in self.rows]
+
+
+@dataclasses.dataclass
+class Target:
+    """A ratio the library means to reach."""
+
+    name: str
+    value: float
+    bound: float
+    at_least: bool = True
+
+    @property
+    def met(self) -> bool:
+        """Whether the ratio is on the right side of its bound."""
+        return self.value >= self.bound if self.at_least else self.value <= self.bound
+
+
+@dataclasses.dataclass
+class Result:
+    """What a group measured."""
+
+    tables: list[Table]
+    targets: list[Target]
+
+
+def show(console: Console, result: Result) -> None:
+    """Print the tables of a group and its targets."""
+    for table in result.tables:
+        rich = RichTable(
+            title=table.title, title_justify="left", box=SIMPLE, caption=table.note, caption_justify="left"
+        )
+        for column in table.columns:
+            rich.add_column(column, justify="right")
+        for row in table.rows:
+            rich.add_row(*(_cell(value) for value in row))
+        console.print(rich)
+    for target in result.targets:
+        sign, colour = (">=" if target.at_least else "<="), ("green" if target.met else "red")
+        verdict = f"[{colour}]{'met' if target.met else 'missed'}[/]"
+        console.print(f"  {target.name}: {_cell(target.value)} (target {sign} {_cell(target.bound)}, {verdict})")
+
+
+def _cell(value: Any) -> str:
+    if isinstance(value, float):
+        if np.isnan(value):
+            return "-"
+        return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
+    return f"{value:,}" if isinstance(value, int) else str(value)
+
+
+def write(path: pathlib.Path, results: dict[str, Result], quick: bool) -> None:
+    """Write everything as JSON, with what it was measured on."""
+    record = {
+        "when": time.strftime("%Y-%m-%d"),
+        "quick": quick,
+        "machine": {"cores": os.cpu_count(), "architecture": platform.machine(), "backend": jax.default_backend()},
+        "versions": {"balson_jax": balson_jax.__version__, "jax": jax.__version__, "numpy": np.__version__},
+        "groups": {name: dataclasses.asdict(result) for name, result in results.items()},
+    }
+    path.write_text(json.dumps(record, indent=1) + "\n")
