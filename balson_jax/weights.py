@@ -25,11 +25,11 @@ MAX_TAIL = 128
 CANCELLATION = 1e-3
 """A variance below this share of the squared distance of the mean from the draws' centre is computed with care."""
 
-BUCKETS = 256
+BUCKETS = 128
 """A stream of draws keeps the largest weight of each residue class of its draws' numbers modulo this.
 
 The largest of those over all streams stand for the largest of all weights, without sorting: of the 128 largest among
-8 streams, about four share a bucket with a larger one and are missed.
+8 streams, about eight share a bucket with a larger one and are missed.
 """
 
 

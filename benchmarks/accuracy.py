@@ -34,7 +34,7 @@ def run(quick: bool) -> Result:
     keys = jax.random.split(jax.random.key(2), replicates)
     truth = balson.fit(jax.random.key(99), one, balson.IS(num_draws=(1 << 20) if quick else (1 << 23)))
     rows = []
-    for size in [1 << n for n in (range(12, 17, 4) if quick else range(8, 19, 2))]:
+    for size in [1 << n for n in ((15,) if quick else range(8, 19, 2))]:
         method = balson.IS(num_draws=size)
         seconds = race({"ours": (balson.fit, jax.random.key(0), one, method)}, seconds=0.3)["ours"].run
         means = jnp.stack([balson.fit(key, one, method).mean for key in keys])
@@ -50,8 +50,8 @@ def run(quick: bool) -> Result:
     ours = time_to_goal([row for row in rows if row[0] == "ours"])
     theirs = extrapolated([row for row in rows if row[0] != "ours"])
     note = (
-        f"to {GOAL:g}: ours {ours:.2g} s, read off between sizes; theirs {theirs:.3g} s, extrapolated from their largest"
-        " sizes by the law 1 / sqrt(draws). The standard error of the reference itself is "
+        f"to {GOAL:g}: ours {ours:.2g} s, read off between sizes; theirs {theirs:.3g} s, extrapolated from their "
+        "largest sizes by the law 1 / sqrt(draws). The standard error of the reference itself is "
         f"{float(truth.mean_stderr.max()):.1g}."
     )
     table = Table(

@@ -58,7 +58,7 @@ def row(alpha: float, num_components: int, size: int) -> list:
         "NumPy": (rng.dirichlet, np.full(num_components, alpha), size),
         **_others(alpha, num_components, size),
     }
-    times = race(contenders, seconds=0.5)
+    times = race(contenders, seconds=0.3)
     ours, quasi = times["ours"].run, times["Sobol"].run * size / whole
     runs = [times[peer].run if peer in times else float("nan") for peer in PEERS]
     milliseconds = [1e3 * ours, 1e3 * quasi, times["ours"].compile]
@@ -94,13 +94,12 @@ def targets(table: Table) -> list[Target]:
 
 def plot(result: Result, figure) -> None:
     table = result.tables[0]
-    for axes, num_components in zip(figure.subplots(1, 2, sharey=True), (5, 50), strict=True):
+    sizes = sorted(set(table.column("K")))
+    for axes, num_components in zip(figure.subplots(1, len(sizes), sharey=True, squeeze=False)[0], sizes, strict=True):
         rows = [row for row in table.rows if row[0] == num_components]
-        for column in table.columns[5:]:
+        for index, column in enumerate(table.columns[5:], start=5):
             marker = "o-" if column.endswith("ours") else "s--"
-            axes.plot(
-                [row[1] for row in rows], [row[table.columns.index(column)] for row in rows], marker, label=column
-            )
+            axes.plot([row[1] for row in rows], [row[index] for row in rows], marker, label=column)
         axes.axhline(1, color="black", linewidth=0.8)
         axes.set(xscale="log", yscale="log", xlabel="α", title=f"K = {num_components}")
     figure.axes[0].set_ylabel("time / ours")
