@@ -54,6 +54,22 @@ def test_targets_may_be_a_memory_map_with_more_axes_and_any_dtype(tmp_path, whol
     np.testing.assert_allclose(found.mean.reshape(10, 5), whole.mean, rtol=1e-5)
 
 
+class Lazy:
+    """No more than a data set of HDF5 or Zarr has: a shape, a dtype, and slices that are read when asked for."""
+
+    def __init__(self, array):
+        self._array, self.shape, self.dtype = array, array.shape, array.dtype
+
+    def __getitem__(self, rows):
+        assert isinstance(rows, slice)
+        assert rows.stop - rows.start <= 3
+        return self._array[rows]
+
+
+def test_targets_are_read_in_slices_no_larger_than_a_chunk(whole):
+    assert_same(stream(Lazy(TARGETS)), whole, rtol=1e-5)
+
+
 def test_a_killed_stream_resumes(tmp_path):
     out = tmp_path / "out"
     script = (
@@ -133,3 +149,9 @@ def test_bad_input_is_named(tmp_path):
 def test_progress_is_shown(capsys):
     stream(progress=True)
     assert "10/10" in capsys.readouterr().err
+
+
+def test_progress_is_shown_without_rich(capsys, monkeypatch):
+    monkeypatch.setitem(sys.modules, "rich.console", None)
+    stream(progress=True)
+    assert "fitted 10 of 10 targets" in capsys.readouterr().err

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import functools
 import pathlib
-from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
@@ -83,7 +82,7 @@ def evaluate(coefficients: jax.Array, t: jax.Array) -> jax.Array:
     y = 2 * jnp.square(x) - 1
     even, even_ahead = _clenshaw(coefficients[2::2], y)
     odd, odd_ahead = _clenshaw(coefficients[1::2], y)
-    return coefficients[0] + y * even - even_ahead + x * (odd - odd_ahead)
+    return (y * even - even_ahead + x * (odd - odd_ahead)) + coefficients[0]
 
 
 def _clenshaw(coefficients: jax.Array, y: jax.Array) -> tuple[jax.Array, jax.Array]:
@@ -93,21 +92,6 @@ def _clenshaw(coefficients: jax.Array, y: jax.Array) -> tuple[jax.Array, jax.Arr
     for coefficient in coefficients[-2::-1]:
         current, ahead = twice * current - ahead + coefficient, current
     return current, ahead
-
-
-def loggamma_quantile(bits: jax.Array, boost: Callable[[], jax.Array], alpha: jax.Array) -> jax.Array:
-    """Return ``ln g`` of Gamma(alpha) draws from integer points.
-
-    Args:
-      bits: points that choose the quantile.
-      boost: returns points of the same shape; they are computed only if some ``alpha < ALPHA_MIN``.
-      alpha: concentrations; ``alpha[..., None]`` broadcasts against the points.
-
-    Returns:
-      Log-draws of the points' shape and of ``alpha``'s dtype; finite for every bit pattern.
-    """
-    draws = unlifted(bits, alpha)
-    return lax.cond(needs_lift(alpha).any(), lambda: lift(draws, boost(), alpha), lambda: draws)
 
 
 def needs_lift(alpha: jax.Array) -> jax.Array:
