@@ -40,7 +40,7 @@ def main() -> None:
         results[name] = result
         console.rule(f"{name} ({time.perf_counter() - start:.0f} s)")
         show(console, result)
-        figure = Figure(figsize=(9, 4), layout="constrained")
+        figure = Figure(figsize=(9, 4.5), layout="constrained")
         group.plot(result, figure)
         figure.savefig(options.out / f"{name}.png", dpi=120)
     write(options.out / "results.json", results, options.quick)

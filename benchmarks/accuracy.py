@@ -94,6 +94,7 @@ def plot(result: Result, figure) -> None:
         axes.plot([row[2] for row in rows], [row[3] for row in rows], style, label=label)
         for row in rows:
             axes.annotate(f"{row[1]:,}", (row[2], row[3]), textcoords="offset points", xytext=(4, 4), fontsize=7)
+    axes.margins(x=0.12)
     axes.axhline(GOAL, color="black", linewidth=0.8)
     axes.set(xscale="log", yscale="log", xlabel="seconds", ylabel="error of the posterior mean")
     axes.set_title("The paper's problem: error against time, points labelled by draws")

@@ -167,7 +167,7 @@ def cvxpy_solver() -> Callable:
 
 
 def plot(result: Result, figure) -> None:
-    every_axes = figure.subplots(1, len(result.tables), squeeze=False)[0]
+    every_axes = figure.subplots(len(result.tables), 1, squeeze=False)[:, 0]
     for axes, table in zip(every_axes, result.tables, strict=True):
         axes.barh(table.column(""), table.column("per second"))
         axes.set(xscale="log", xlabel="per second", title=table.title)

@@ -52,5 +52,7 @@ def plot(result: Result, figure) -> None:
         rows = [row for row in table.rows if row[0] == name]
         axes.plot([row[1] for row in rows], [row[2] for row in rows], "o-")
         axes.set(xscale="log", yscale="log", xlabel=name, title=f"exponent {rows[0][3]:.2f}")
+        axes.set_xticks([row[1] for row in rows], [f"{row[1]:,}" for row in rows], rotation=45)
+        axes.minorticks_off()
     figure.axes[0].set_ylabel("ms")
     figure.suptitle("Time of fit")
