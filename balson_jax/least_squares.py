@@ -30,7 +30,7 @@ class LeastSquares(NamedTuple):
     Attributes:
       theta: the solution, ``(..., K)``, nonnegative with sum ``total``.
       objective: half the sum of squared residuals in units of the noise, at ``theta``.
-      bound: no feasible theta has a smaller objective.
+      bound: no feasible theta has a smaller objective, the rounding of the reduced data included.
       gap: ``objective - bound``, nonnegative.
     """
 
@@ -62,12 +62,15 @@ def _solve(problem: Problem) -> LeastSquares:
 def _certified(problem: Problem) -> LeastSquares:
     omega = simplex_optimum(problem)
     half_square, gradient = gradient_at(problem, omega)
-    gap = (gradient.max() - gradient) @ omega
     square = 2 * jnp.maximum(half_square, 0)
-    dual = jnp.square(jnp.maximum(square - gap, 0)) / jnp.where(square > 0, 2 * square, 1)
     objective = 0.5 * square
-    # A few roundings of the objective, so that the bound holds as computed.
-    bound = jnp.clip(dual - 8 * jnp.finfo(objective.dtype).eps * objective, 0, objective)
+    # How far off the residual may be, because the reduced data are rounded; what this does to the gap, and the square.
+    target_size = jnp.sqrt(jnp.square(problem.projection).sum() + 2 * problem.rest) / problem.total
+    column_size = jnp.sqrt(jnp.square(problem.factor).sum(0).max())
+    error = 8 * jnp.finfo(objective.dtype).eps * (target_size + column_size)
+    gap = (gradient.max() - gradient) @ omega + 2 * column_size * error
+    dual = jnp.square(jnp.maximum(square - gap, 0)) / jnp.where(square > 0, 2 * square, 1)
+    bound = jnp.clip(dual - error * (jnp.sqrt(square) + error), 0, objective)
     scale = jnp.square(problem.total / problem.noise)
     solution = LeastSquares(problem.total * omega, scale * objective, scale * bound, scale * (objective - bound))
     return lax.stop_gradient(solution)

@@ -25,6 +25,7 @@ def digest(*values: Any) -> str:
     state = hashlib.sha256()
     for value in values:
         if isinstance(value, np.ndarray):
+            assert value.dtype != object, "its bytes are addresses"
             state.update(f"{value.dtype}{value.shape}".encode())
             state.update(np.ascontiguousarray(value).tobytes())
         else:
@@ -40,6 +41,7 @@ class ArrayStore:
         directory: str | os.PathLike | None,
         arguments: Mapping[str, str],
         layout: Mapping[str, tuple[tuple[int, ...], np.dtype]],
+        num_pieces: int,
     ) -> None:
         """Open a directory, new or of an interrupted run; or, with ``None``, make arrays in memory.
 
@@ -47,33 +49,34 @@ class ArrayStore:
           directory: where the arrays are.
           arguments: what the results depend on, by name; compared with those of an earlier run.
           layout: shape and dtype of each array.
+          num_pieces: how many pieces there are.
 
         Raises:
-          ValueError: if the directory belongs to something else.
+          ValueError: if the directory belongs to something else, or is damaged.
         """
         self._directory = None if directory is None else pathlib.Path(directory)
         self.finished: set[int] = set()
         if self._directory is None:
-            self.arrays = {name: np.empty(shape, dtype) for name, (shape, dtype) in layout.items()}
+            self._arrays = {name: np.empty(shape, dtype) for name, (shape, dtype) in layout.items()}
             return
-        if (self._directory / ARGUMENTS).exists():
-            self._check_arguments(arguments)
-            self.finished = self._read_finished()
-            mode = "r+"
+        is_new = not (self._directory / ARGUMENTS).exists()
+        if is_new:
+            _claim(self._directory, set(layout))
         else:
-            self._claim(arguments)
-            mode = "w+"
-        self.arrays = {
+            _check_arguments(self._directory, arguments)
+            self.finished = _read_finished(self._directory)
+        mode = "w+" if is_new else "r" if len(self.finished) == num_pieces else "r+"
+        self._arrays = {
             name: _open_array(self._directory / f"{name}.npy", mode, shape, dtype)
             for name, (shape, dtype) in layout.items()
         }
-        if mode == "w+":
+        if is_new:
             # Last: a directory with this file has all its arrays.
-            (self._directory / ARGUMENTS).write_text(json.dumps(dict(arguments), indent=2) + "\n")
+            _write_whole(self._directory / ARGUMENTS, json.dumps(dict(arguments), indent=2) + "\n")
 
     def write(self, piece: int, rows: slice, values: Mapping[str, np.ndarray]) -> None:
         """Store one piece of every array, and note that it is finished."""
-        for name, array in self.arrays.items():
+        for name, array in self._arrays.items():
             array[rows] = values[name][: rows.stop - rows.start]
             if isinstance(array, np.memmap):
                 array.flush()
@@ -84,37 +87,64 @@ class ArrayStore:
                 file.flush()
                 os.fsync(file.fileno())
 
-    def _claim(self, arguments: Mapping[str, str]) -> None:
-        assert self._directory is not None
-        if self._directory.exists() and not self._directory.is_dir():
-            raise ValueError(f"out={str(self._directory)!r} is a file; pass a directory")
-        self._directory.mkdir(parents=True, exist_ok=True)
-        known = {ARGUMENTS, FINISHED}
-        foreign = [path.name for path in self._directory.iterdir() if path.suffix != ".npy" and path.name not in known]
-        if foreign:
-            raise ValueError(f"out={str(self._directory)!r} holds other files ({foreign[0]}); pass an empty directory")
-        (self._directory / FINISHED).write_text("")
+    def results(self) -> dict[str, np.ndarray]:
+        """Return the arrays; those on disk can't be written to."""
+        for array in self._arrays.values():
+            array.flags.writeable = self._directory is None
+        return self._arrays
 
-    def _check_arguments(self, arguments: Mapping[str, str]) -> None:
-        assert self._directory is not None
-        earlier = json.loads((self._directory / ARGUMENTS).read_text())
-        changed = [name for name in {**earlier, **arguments} if earlier.get(name) != arguments.get(name)]
-        if changed:
-            raise ValueError(
-                f"out={str(self._directory)!r} holds results for a different {', '.join(changed)}; "
-                "pass the same arguments to resume, or another directory"
-            )
 
-    def _read_finished(self) -> set[int]:
-        assert self._directory is not None
-        path = self._directory / FINISHED
-        whole, _, cut_off = path.read_text().rpartition("\n")
-        if cut_off:  # by an interruption: the next line must not be appended to it
-            path.write_text(whole + "\n" if whole else "")
-        return {int(line) for line in whole.split()}
+def _claim(directory: pathlib.Path, names: set[str]) -> None:
+    """Make a directory ours, if it is new, empty, or was left when this was going on."""
+    if directory.exists() and not directory.is_dir():
+        raise ValueError(f"out={str(directory)!r} is a file; pass a directory")
+    directory.mkdir(parents=True, exist_ok=True)
+    present = {path.name for path in directory.iterdir()}
+    ours = {FINISHED, *(f"{name}.npy" for name in names)} if FINISHED in present else set()
+    if present - ours:
+        raise ValueError(f"out={str(directory)!r} holds other files ({min(present - ours)}); pass an empty directory")
+    (directory / FINISHED).write_text("")
+
+
+def _check_arguments(directory: pathlib.Path, arguments: Mapping[str, str]) -> None:
+    earlier = json.loads((directory / ARGUMENTS).read_text())
+    changed = [name for name in {**earlier, **arguments} if earlier.get(name) != arguments.get(name)]
+    if changed:
+        raise ValueError(
+            f"out={str(directory)!r} holds results for a different {', '.join(changed)}; "
+            "pass the same arguments to resume, or another directory"
+        )
+
+
+def _read_finished(directory: pathlib.Path) -> set[int]:
+    path = directory / FINISHED
+    whole, _, cut_off = path.read_text().rpartition("\n")
+    if cut_off:  # by an interruption: the next line must not be appended to it
+        _write_whole(path, whole + "\n" if whole else "")
+    return {int(line) for line in whole.split()}
+
+
+def _write_whole(path: pathlib.Path, text: str) -> None:
+    """Write a file so that an interruption leaves the old one or the new one."""
+    draft = path.with_name(path.name + ".draft")
+    with draft.open("w") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    draft.replace(path)
 
 
 def _open_array(path: pathlib.Path, mode: Any, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
     if 0 in shape:  # nothing to map
         return np.empty(shape, dtype)
-    return np.lib.format.open_memmap(path, mode, dtype, shape)
+    if mode == "w+":
+        return np.lib.format.open_memmap(path, mode, dtype, shape)
+    try:
+        array = np.lib.format.open_memmap(path, mode)
+    except (OSError, ValueError) as error:
+        raise ValueError(
+            f"out={str(path.parent)!r} is damaged ({path.name}: {error}); pass another directory"
+        ) from None
+    if array.shape != shape or array.dtype != dtype:
+        raise ValueError(f"out={str(path.parent)!r} is damaged ({path.name} is not {dtype}{shape}); pass another one")
+    return array

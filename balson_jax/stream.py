@@ -76,6 +76,8 @@ def fit_stream(
     validation.require_at_least("chunk", chunk, 1)
     design = validation.float_array("design", design)
     shape = _check_targets(design, targets)
+    options = {**(linear_problem.__kwdefaults__ or {}), **options}
+    _check_options(design, options)
     dtype = validation.float_array("targets", np.zeros(1, targets.dtype)).dtype
     # With values that are known, so that bad ones are named.
     method = resolve(method, linear_problem(design, np.zeros((1, *shape[1:]), dtype), **options))
@@ -95,14 +97,14 @@ def fit_stream(
         "targets": digest(shape, str(targets.dtype), _sampled_rows(targets)),
         "method": digest(str(jax.tree.structure(method)), *map(np.asarray, jax.tree.leaves(method))),
         "chunk": str(chunk),
-        **{name: digest(value if isinstance(value, str) else np.asarray(value)) for name, value in options.items()},
+        **{name: digest(np.asarray(value) if name in numbers else value) for name, value in options.items()},
     }
     fields = _fields(jax.eval_shape(start, jax.ShapeDtypeStruct((chunk, *shape[1:]), dtype)))
     layout = {name: ((shape[0], *field.shape[1:]), np.dtype(field.dtype)) for name, field in fields.items()}
-    store = ArrayStore(out, arguments, layout)
     pieces = {
         number: slice(first, min(first + chunk, shape[0])) for number, first in enumerate(range(0, shape[0], chunk))
     }
+    store = ArrayStore(out, arguments, layout, len(pieces))
 
     def read(number: int) -> np.ndarray:
         return _read(targets, pieces[number], chunk, dtype)
@@ -123,7 +125,7 @@ def fit_stream(
                 finish(*under_way.pop(0))
         for piece in under_way:
             finish(*piece)
-    arrays: dict[str, Any] = store.arrays
+    arrays: dict[str, Any] = store.results()
     return Posterior(**arrays, method=method.name)
 
 
@@ -133,6 +135,18 @@ def _problem(
 ) -> Problem:
     # Inside a trace, so that a NaN becomes a status.
     return linear_problem(design, values, **numbers, **dict(words))
+
+
+def _check_options(design: jax.Array, options: dict[str, Any]) -> None:
+    """Raise if an option differs between targets: chunks are fitted with the same options."""
+    num_rows, num_components = design.shape
+    allowed = {"noise": [(), (num_rows,)], "prior": [(), (num_components,)]}
+    for name, value in options.items():
+        if np.shape(value) not in allowed.get(name, [()]):
+            raise ValueError(
+                f"{name} has shape {np.shape(value)}; fit_stream needs the same {name} for all targets: "
+                f"pass one of shape {' or '.join(map(str, allowed.get(name, [()])))}"
+            )
 
 
 def _fields(posterior: Posterior) -> dict[str, Any]:

@@ -78,3 +78,18 @@ def test_works_inside_jit_and_vmap():
     batch = balson.least_squares(balson.linear_problem(design, target))
     mapped = jax.jit(jax.vmap(lambda a, y: balson.least_squares(balson.linear_problem(a, y)).theta))(design, target)
     np.testing.assert_allclose(mapped, batch.theta, atol=1e-5)
+
+
+def test_the_bound_holds_where_the_fit_is_finer_than_rounding():
+    """Nearly equal columns, a target 1e-5 off them: float32 can't tell the optimum from zero, and must not claim to."""
+    rng = np.random.default_rng(0)
+    base = rng.normal(size=(40, 20, 1))
+    design = (base + 1e-3 * rng.normal(size=(40, 20, 3))).astype(np.float32)
+    shares = rng.dirichlet(np.ones(3), 40)
+    target = np.einsum("pnk,pk->pn", design.astype(np.float64), shares) + 1e-5 * rng.normal(size=(40, 20))
+    target = target.astype(np.float32)
+    found = balson.least_squares(balson.linear_problem(design, target))
+    with jax.enable_x64(True):
+        exact = balson.least_squares(balson.linear_problem(design.astype(np.float64), target.astype(np.float64)))
+    # What any theta reaches is no less than the optimum.
+    assert (np.asarray(found.bound, np.float64) <= np.asarray(exact.objective)).all()

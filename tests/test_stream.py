@@ -13,7 +13,7 @@ import pytest
 
 import balson_jax as balson
 from balson_jax.paper import data
-from balson_jax.storage import FINISHED
+from balson_jax.storage import FINISHED, digest
 
 KEY = jax.random.key(0)
 DESIGN = np.asarray(data.polynomial_design(data.inputs()))
@@ -122,6 +122,39 @@ def test_bad_targets_become_a_status_and_do_not_stop_the_rest(whole):
     assert (found.status != 0).tolist() == [i == 4 for i in range(10)]
     good = np.arange(10) != 4
     np.testing.assert_allclose(found.mean[good], whole.mean[good], rtol=1e-5)
+
+
+@pytest.mark.parametrize("options", [{"total": np.ones(5)}, {"prior": np.ones((5, 5))}, {"total": np.ones((10, 1))}])
+def test_options_that_differ_between_targets_are_refused(options):
+    (name,) = options
+    with pytest.raises(ValueError, match=f"fit_stream needs the same {name} for all targets"):
+        stream(chunk=5, **options)
+
+
+def test_the_directory_is_ours_alone(tmp_path):
+    np.save(tmp_path / "mean.npy", np.arange(5))
+    with pytest.raises(ValueError, match=r"holds other files \(mean.npy\)"):
+        stream(out=tmp_path)
+    np.testing.assert_array_equal(np.load(tmp_path / "mean.npy"), np.arange(5))
+
+
+def test_defaults_may_be_spelled_out_and_results_are_read_only(tmp_path):
+    found = stream(out=tmp_path / "out", weights=None, prior=1.0)
+    again = stream(out=tmp_path / "out")
+    assert_same(again, found)
+    with pytest.raises(ValueError, match="read-only"):
+        again.mean[0] = 0
+    assert digest(None) == digest(None)
+
+
+def test_a_damaged_directory_is_refused(tmp_path):
+    stream(out=tmp_path / "out")
+    (tmp_path / "out" / "ess.npy").unlink()
+    with pytest.raises(ValueError, match=r"is damaged \(ess.npy"):
+        stream(out=tmp_path / "out")
+    np.save(tmp_path / "out" / "ess.npy", np.zeros(3))
+    with pytest.raises(ValueError, match=r"is damaged \(ess.npy is not float32\(10,\)\)"):
+        stream(out=tmp_path / "out")
 
 
 def test_no_targets(tmp_path):

@@ -27,11 +27,12 @@ KEY = jax.random.key(0)
         ((3,), (0,)),
         ((0, 3), None),
         ((1, 1, 3), (6, 4, 2)),
+        ((3,), 4),
     ],
 )
 def test_shapes_are_those_of_jax_random(alpha_shape, shape):
     alpha = jnp.ones(alpha_shape)
-    whole = None if shape is None else (*shape, 3)
+    whole = None if shape is None else (shape, 3) if isinstance(shape, int) else (*shape, 3)
     calls = {
         "loggamma": lambda module: module.loggamma(KEY, alpha, whole),
         "gamma": lambda module: module.gamma(KEY, alpha, whole),
@@ -137,7 +138,14 @@ def test_mean_derivatives_agree_with_implicit_ones_of_jax(alpha, x64):
     assert abs(ours.mean() - theirs.mean()) < 4 * error
 
 
+def test_no_components_and_huge_concentrations():
+    assert random.dirichlet(KEY, jnp.ones(0), (3,)).shape == (3, 0)
+    share = random.dirichlet(KEY, jnp.array([1e38, 3e38, 1.0]))
+    np.testing.assert_allclose(share, [0.25, 0.75, 0], atol=1e-5)
+
+
 def test_logs_never_underflow():
+    assert jnp.isfinite(random.loggamma(KEY, jnp.array([1e-37, 2e-38, 1e-3]), (1000, 3))).all()
     draws = random.loggamma(KEY, 1e-3, (1_000_000,))
     assert jnp.isfinite(draws).all()
     assert abs(float(draws.mean()) - special.digamma(1e-3)) < 4 * 1e3 / 1e3

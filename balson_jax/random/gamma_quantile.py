@@ -25,7 +25,7 @@ S_MAX = 1.45
 """The tables hold for ``s`` up to this."""
 
 SIZES = {"float32": (4.64, 33, 30), "float64": (6.01, 61, 45)}
-"""Per dtype: the largest ``|t|`` (32-bit and 53-bit uniforms reach no further), and the terms in t and s."""
+"""Per dtype: the largest ``|t|`` (points exceed it never, or once in 1e16 draws), and the terms in t and s."""
 
 ALPHA_MIN = 1.0 / S_MAX**2
 """Below this concentration a draw uses a second uniform."""

@@ -27,7 +27,7 @@ def log_dirichlet(points: Coordinates, alpha: jax.Array) -> jax.Array:
       float, which is why the logarithm is kept.
     """
     num_components = alpha.shape[-1]
-    alpha = lax.optimization_barrier(alpha)  # see gamma.unlifted
+    alpha = lax.optimization_barrier(alpha)  # see gamma_quantile.unlifted
     unlifted_draws = unlifted(points(0, num_components), alpha)
 
     def lifted():

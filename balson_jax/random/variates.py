@@ -2,15 +2,16 @@
 
 Each draw is a quantile, so there is no rejection loop, and derivatives with respect to the concentrations come from
 ordinary differentiation. The numbers differ from those of ``jax.random`` for the same key; their distribution doesn't.
-Concentrations from 1e-3 to 1e6 are served to the accuracy of the dtype. A concentration of zero gives a gamma variate
-of zero, one below zero NaN.
+Concentrations from 1e-3 to 1e6 are served, with a relative error of about 1e-6 in a float32 variate. A concentration
+of zero gives a gamma variate of zero, one below zero NaN.
 """
 
 from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Sequence
+import operator
+from collections.abc import Iterable, Sequence
 
 import jax
 import jax.numpy as jnp
@@ -29,11 +30,12 @@ SHORT = 8
 
 
 def loggamma(
-    key: jax.Array, a: ArrayLike, shape: Sequence[int] | None = None, dtype: DTypeLike | None = None
+    key: jax.Array, a: ArrayLike, shape: int | Sequence[int] | None = None, dtype: DTypeLike | None = None
 ) -> jax.Array:
     """Return logarithms of gamma variates: a drop-in for ``jax.random.loggamma``.
 
-    Never ``-inf`` for a positive concentration, however small.
+    Never ``-inf`` for a positive concentration (what a processor flushes to zero isn't): the smallest stop at the
+    lowest number of the dtype.
 
     Args:
       key: a PRNG key.
@@ -54,7 +56,7 @@ def loggamma(
 
 
 def gamma(
-    key: jax.Array, a: ArrayLike, shape: Sequence[int] | None = None, dtype: DTypeLike | None = None
+    key: jax.Array, a: ArrayLike, shape: int | Sequence[int] | None = None, dtype: DTypeLike | None = None
 ) -> jax.Array:
     """Return gamma variates: a drop-in for ``jax.random.gamma``.
 
@@ -77,7 +79,7 @@ def beta(
     key: jax.Array,
     a: ArrayLike,
     b: ArrayLike,
-    shape: Sequence[int] | None = None,
+    shape: int | Sequence[int] | None = None,
     dtype: DTypeLike | None = None,
 ) -> jax.Array:
     """Return beta variates: a drop-in for ``jax.random.beta``.
@@ -102,7 +104,7 @@ def beta(
 
 
 def dirichlet(
-    key: jax.Array, alpha: ArrayLike, shape: Sequence[int] | None = None, dtype: DTypeLike | None = None
+    key: jax.Array, alpha: ArrayLike, shape: int | Sequence[int] | None = None, dtype: DTypeLike | None = None
 ) -> jax.Array:
     """Return Dirichlet variates: a drop-in for ``jax.random.dirichlet``.
 
@@ -126,7 +128,7 @@ def dirichlet(
     num_components = alpha.shape[-1]
     lead, own = _split(shape, alpha.shape[:-1])
     alpha = jnp.broadcast_to(alpha.reshape(alpha.shape[alpha.ndim - len(own) - 1 :]), (*own, num_components))
-    draws = _simplex_draws(key, alpha.reshape(-1, num_components), math.prod(lead))
+    draws = _simplex_draws(key, alpha.reshape(math.prod(own), num_components), math.prod(lead))
     return draws.reshape(*shape, num_components).astype(dtype)
 
 
@@ -137,7 +139,7 @@ def _simplex_draws(key: jax.Array, alpha: jax.Array, count: int) -> jax.Array:
     peak = lax.cond(
         needs_lift(alpha).any(),
         lambda: lax.stop_gradient(log_gamma).max(-2, keepdims=True, initial=-jnp.inf),
-        lambda: jnp.zeros_like(log_gamma[:, :1]),
+        lambda: jnp.broadcast_to(jnp.log(alpha.max(-1, initial=1))[:, None, None], (alpha.shape[0], 1, count)),
     )
     share = jnp.exp(log_gamma - peak)
     share = share / _sum_components(share)
@@ -155,6 +157,7 @@ def _log_draws(key: jax.Array, alpha: jax.Array, count: int) -> jax.Array:
     draws = lax.cond(
         needs_lift(alpha).any(), lambda: lift(draws, jax.random.bits(boost_key, shape, kind), alpha), lambda: draws
     )
+    draws = jnp.where(alpha[:, None] > 0, jnp.maximum(draws, jnp.finfo(draws.dtype).min), draws)
     return jnp.where(alpha[:, None] >= 0, draws, jnp.nan)
 
 
@@ -163,9 +166,9 @@ def _in_blocks(bits: jax.Array, alpha: jax.Array) -> jax.Array:
     num_blocks = -(-alpha.size // BLOCK)
     missing = num_blocks * BLOCK - alpha.size
     alphas = jnp.pad(alpha, (0, missing), constant_values=1).reshape(num_blocks, BLOCK)
-    blocks = jnp.pad(bits, ((0, missing), (0, 0))).reshape(num_blocks, BLOCK, -1)
+    blocks = jnp.pad(bits, ((0, missing), (0, 0))).reshape(num_blocks, BLOCK, bits.shape[1])
     draws = lax.map(lambda block: unlifted(*block), (blocks, alphas))
-    return draws.reshape(num_blocks * BLOCK, -1)[: alpha.size]
+    return draws.reshape(num_blocks * BLOCK, bits.shape[1])[: alpha.size]
 
 
 def _sum_components(values: jax.Array) -> jax.Array:
@@ -184,10 +187,10 @@ def _dtypes(dtype: DTypeLike | None) -> tuple[jnp.dtype, jnp.dtype]:
     return (dtype if dtype in (jnp.float32, jnp.float64) else jnp.dtype("float32")), dtype
 
 
-def _result_shape(name: str, own: tuple[int, ...], shape: Sequence[int] | None) -> tuple[int, ...]:
+def _result_shape(name: str, own: tuple[int, ...], shape: int | Sequence[int] | None) -> tuple[int, ...]:
     if shape is None:
         return own
-    shape = tuple(shape)
+    shape = tuple(shape) if isinstance(shape, Iterable) else (operator.index(shape),)
     try:
         if np.broadcast_shapes(own, shape) == shape:
             return shape
