@@ -86,21 +86,25 @@ def test_zero_and_duplicate_columns(method):
     assert found.status == balson.Status.OK
 
 
+@pytest.mark.parametrize(
+    "noise", [1e-4, 1.0, 1e4, *(pytest.param(noise, marks=pytest.mark.slow) for noise in (1e-2, 1e2))]
+)
 @pytest.mark.parametrize("method", METHODS)
-def test_noise_over_eight_decades(method):
+def test_noise_over_eight_decades(noise, method):
     rng = np.random.default_rng(RNG_SEED)
     design = rng.normal(size=(8, 3)) + 1
-    noises = np.array([1e-4, 1e-2, 1.0, 1e2, 1e4])
-    targets = np.stack([design @ [0.6, 0.3, 0.1], np.full(8, 1e3)])[:, None]  # the second lies far outside the cone
-    found = balson.fit(KEY, balson.linear_problem(design, targets, noise=np.stack([noises, noises])), method)
+    noises = np.full(2, noise)
+    targets = np.stack([design @ [0.6, 0.3, 0.1], np.full(8, 1e3)])  # the second lies far outside the cone
+    found = balson.fit(KEY, balson.linear_problem(design, targets, noise=noises), method)
     assert_sound(found)
     assert (found.ess >= 0.99).all()
-    assert (found.status[0, noises >= 1] == balson.Status.OK).all()
-    assert (found.status[0, noises <= 1e-4] != balson.Status.OK).all()
-    for p, noise in enumerate(noises):
-        if method == "is" and found.status[0, p] == 0:
-            truth = quadrature.posterior(design, targets[0, 0], np.ones(3), noise=noise)
-            assert (np.abs(found.mean[0, p] - truth.mean) < 10 * found.mean_stderr[0, p] + 1e-5).all()
+    if noise >= 1:
+        assert found.status[0] == balson.Status.OK
+    if noise <= 1e-4:
+        assert found.status[0] != balson.Status.OK
+    truth = quadrature.posterior(design, targets[0], np.ones(3), noise=noise) if noise >= 1e-2 else None
+    if method == "is" and truth is not None and found.status[0] == 0:
+        assert (np.abs(found.mean[0] - truth.mean) < 10 * found.mean_stderr[0] + 1e-5).all()
 
 
 def test_a_target_far_outside_the_cone_keeps_its_digits():
