@@ -204,6 +204,15 @@ def beta_interval(a: jax.Array, b: jax.Array, level: float = 0.9) -> tuple[jax.A
 def _beta_log_odds(probability: jax.Array, a: jax.Array, b: jax.Array) -> jax.Array:
     """Return the log-odds of the quantile of Beta(a, b), by bisection; for probabilities up to one half."""
     probability, a, b = jnp.broadcast_arrays(probability, a, b)
+    if a.dtype != jnp.float64:
+        # Where both parameters are large the normal limit serves, and the incomplete functions would take forever.
+        near_normal = jnp.minimum(a, b) > 50
+        exact = _bisect_log_odds(probability, jnp.where(near_normal, 1, a), jnp.where(near_normal, 1, b))
+        return jnp.where(near_normal, _near_normal_log_odds(probability, a, b), exact)
+    return _bisect_log_odds(probability, a, b)
+
+
+def _bisect_log_odds(probability: jax.Array, a: jax.Array, b: jax.Array) -> jax.Array:
     reach = 0.98 * jnp.log(jnp.finfo(a.dtype).max)
 
     def halve(_, bracket):
@@ -213,20 +222,22 @@ def _beta_log_odds(probability: jax.Array, a: jax.Array, b: jax.Array) -> jax.Ar
         return jnp.where(below, middle, low), jnp.where(below, high, middle)
 
     low, high = lax.fori_loop(0, BISECTION_STEPS, halve, (jnp.full_like(a, -reach), jnp.full_like(a, reach)))
-    found = 0.5 * (low + high)
-    if a.dtype == jnp.float64:
-        return found
-    return jnp.where(jnp.minimum(a, b) > 50, _near_normal_log_odds(probability, a, b), found)
+    return 0.5 * (low + high)
 
 
 def _beta_cdf(a: jax.Array, b: jax.Array, log_odds: jax.Array) -> jax.Array:
-    exact = betainc(a, b, jax.nn.sigmoid(log_odds))
     if a.dtype == jnp.float64:
-        return exact
-    # In float32 betainc loses digits where one parameter is large; the gamma limit (Wise 1950) doesn't.
-    lower_limit = gammainc(a, (b + 0.5 * (a - 1)) * jax.nn.softplus(log_odds))
-    upper_limit = gammaincc(b, (a + 0.5 * (b - 1)) * jax.nn.softplus(-log_odds))
-    return jnp.where(b > 3000, lower_limit, jnp.where(a > 3000, upper_limit, exact))
+        return betainc(a, b, jax.nn.sigmoid(log_odds))
+    # In float32 betainc loses digits where one parameter is large; the gamma limit (Wise 1950) doesn't. Each function
+    # gets harmless arguments where its value is not used: one that converges slowly would hold up all.
+    large_b, large_a = b > 3000, (a > 3000) & (b <= 3000)
+    plain = ~(large_a | large_b)
+    exact = betainc(jnp.where(plain, a, 1), jnp.where(plain, b, 1), jax.nn.sigmoid(log_odds))
+    lower = jnp.where(large_b, (b + 0.5 * (a - 1)) * jax.nn.softplus(log_odds), 1)
+    upper = jnp.where(large_a, (a + 0.5 * (b - 1)) * jax.nn.softplus(-log_odds), 1)
+    lower_limit = gammainc(jnp.where(large_b, a, 1), lower)
+    upper_limit = gammaincc(jnp.where(large_a, b, 1), upper)
+    return jnp.where(large_b, lower_limit, jnp.where(large_a, upper_limit, exact))
 
 
 def _near_normal_log_odds(probability: jax.Array, a: jax.Array, b: jax.Array) -> jax.Array:
