@@ -26,9 +26,6 @@ from balson_jax.samplers.rejection import propose
 Z = 4.0
 NUM_DRAWS = 65_536
 NUM_ACCEPTED = 8_192
-SOBOL_DRAWS = 262_144
-"""As many as one case needs, whose effective sample is half a percent of the draws."""
-
 COUNTS = {"rs": NUM_ACCEPTED, "is": NUM_DRAWS}
 
 
@@ -40,7 +37,7 @@ def fitted(num_components: int, method: str) -> balson.Posterior:
 METHODS = {
     "rs": balson.RS(num_draws=NUM_ACCEPTED),
     "is": balson.IS(num_draws=NUM_DRAWS, points="pseudo"),
-    "sobol": balson.IS(num_draws=SOBOL_DRAWS),
+    "sobol": balson.IS(num_draws=NUM_DRAWS),
 }
 
 
@@ -70,7 +67,7 @@ def test_quasi_random_importance_sampling_is_within_its_own_error_bars(num_compo
         error = np.abs(np.asarray(found.mean[p]) / cases.total[p] - truth.mean)
         np.testing.assert_array_less(error, 10 * np.asarray(found.mean_stderr[p]) / cases.total[p] + 2e-6)
         assert error.max() < 2e-3
-        ratios.append(error.max() / (truth.is_mean_error.max() / np.sqrt(SOBOL_DRAWS)))
+        ratios.append(error.max() / (truth.is_mean_error.max() / np.sqrt(NUM_DRAWS)))
         evidence_error = abs(float(found.log_evidence[p]) - truth.log_evidence)
         assert evidence_error < 10 * float(found.log_evidence_stderr[p]) + 1e-4
     # Far better than random points, whose median ratio would be about 0.7 for one component.

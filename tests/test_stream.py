@@ -41,7 +41,7 @@ def test_a_stream_is_a_fit_of_the_whole(whole, chunk):
     seen = []
     found = stream(chunk=chunk, progress=lambda done, total: seen.append((done, total)))
     assert_same(found, whole, rtol=1e-5)
-    assert seen == [(3, 10), (6, 10), (9, 10), (10, 10)] if chunk == 3 else [(10, 10)]
+    assert seen == ([(3, 10), (6, 10), (9, 10), (10, 10)] if chunk == 3 else [(10, 10)])
     assert found.interval(0.9)[0].shape == (10, 5)
     assert "10 problems" in found.summary()
 
