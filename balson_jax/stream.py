@@ -115,16 +115,11 @@ def fit_stream(
 
     missing = [number for number in pieces if number not in store.finished]
     with _reporter(progress, shape[0]) as report, ThreadPoolExecutor(1) as reader:
-        under_way: list[tuple[int, Posterior]] = []
         ahead = [reader.submit(read, number) for number in missing[:1]]
         for position, number in enumerate(missing):
             values = ahead.pop().result()
             ahead = [reader.submit(read, following) for following in missing[position + 1 : position + 2]]
-            under_way.append((number, start(values)))  # returns before it is computed
-            if len(under_way) > 1:
-                finish(*under_way.pop(0))
-        for piece in under_way:
-            finish(*piece)
+            finish(number, start(values))  # stored before the next is begun: an interruption loses one chunk at most
     arrays: dict[str, Any] = store.results()
     return Posterior(**arrays, method=method.name)
 
