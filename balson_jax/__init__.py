@@ -9,10 +9,11 @@ Fit ``y = A theta + noise`` with ``theta >= 0`` and ``sum(theta) = C``, one prob
 
 Beside these: ``least_squares`` (the constrained optimum with a certified bound), ``density`` (log-likelihood and
 log-prior of draws), ``dirichlet`` (the distribution, and fits to moments), ``random`` (fast draws, drop-ins for
-``jax.random``), ``parallel`` (many devices), ``fit_stream`` (data larger than memory).
+``jax.random``), ``parallel`` (many devices), ``fit_stream`` (data larger than memory), ``reference`` (LASSO, interior
+point, Bayesian LASSO: what the paper compares with), ``metrics`` (error, sparsity, coverage).
 """
 
-from . import density, dirichlet, parallel, random
+from . import density, dirichlet, metrics, parallel, random, reference
 from .fit import fit
 from .least_squares import LeastSquares, least_squares
 from .posterior import FitError, Posterior, Prediction
@@ -40,6 +41,8 @@ __all__ = [
     "fit_stream",
     "least_squares",
     "linear_problem",
+    "metrics",
     "parallel",
     "random",
+    "reference",
 ]

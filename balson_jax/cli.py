@@ -1,4 +1,4 @@
-"""The command line: ``balson demo``, ``balson bench``."""
+"""The command line: ``balson demo``, ``balson paper``, ``balson bench``."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ from typing import Annotated
 try:
     import matplotlib
     import typer
+    from rich.box import SIMPLE
     from rich.console import Console
+    from rich.table import Table
 except ImportError as error:
     sys.exit(f"the balson command needs the package {error.name}; install it with: pip install 'balson_jax[cli]'")
 
@@ -43,6 +45,44 @@ def demo(
     console.print("RSIRS and ISIRS count the data again in every round: sharper and sparser than the posterior.")
     paper_demo.figure(target, posteriors).savefig(out, dpi=120)
     console.print(f"The curves with their 90 % bands are in {out}.")
+
+
+@app.command()
+def paper(
+    datasets: Annotated[int, typer.Option(min=2, help="How many noisy data sets.")] = 100,
+    seed: Annotated[int, typer.Option(help="Seed of the data and of the draws.")] = 0,
+    alpha: Annotated[float, typer.Option(help="Concentration of the prior.")] = 0.5,
+    match: Annotated[str, typer.Option(help="Rule for the precision: ratio, geometric, mean or kl.")] = "ratio",
+    rounds: Annotated[int, typer.Option(min=0, help="Rounds of RSIRS and ISIRS.")] = 3,
+    draws: Annotated[int, typer.Option(min=2, help="Draws of each sampler and round.")] = 4096,
+    out: Annotated[Path, typer.Option(help="Where to write tables, figures and the page.")] = Path("balson_paper"),
+) -> None:
+    """Run the paper's experiment with seven methods; print our figures beside the paper's, write a page."""
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+
+    from .paper import experiment, published, report, tables
+
+    matplotlib.use("Agg")
+    console = Console()
+    settings = experiment.Settings(datasets, seed, alpha, match, rounds, draws)
+    columns = BarColumn(), MofNCompleteColumn(), TextColumn("{task.description}")
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("compiling", total=len(published.METHODS) + 1)
+
+        def show(name: str) -> None:
+            bar.update(task, advance=1, description=name)
+
+        results = experiment.run(settings, show)
+    for table in tables.tables(results):
+        rich_table = Table(title=table.title, caption=table.note or None, box=SIMPLE)
+        rich_table.title_justify = rich_table.caption_justify = "left"
+        for column in table.columns:
+            rich_table.add_column(column, justify="right")
+        for row in table.rows:
+            rich_table.add_row(*row)
+        console.print(rich_table)
+    page = report.write(results, out)
+    console.print(f"Everything is in {out}; open {page} in a browser.")
 
 
 @app.command()

@@ -34,6 +34,8 @@ ORDER = [
     "version",
     "storage",
     "stream",
+    "metrics",
+    "reference",
     "paper",
     "cli",
 ]

@@ -1,0 +1,17 @@
+"""The methods that the paper compares with, batched over problems by leading axes."""
+
+from .bayesian_lasso import BayesianLasso, bayesian_lasso
+from .interior_point import interior_point
+from .lasso import Lasso, cross_validated_penalty, lasso, lasso_within
+from .ordinary import ordinary
+
+__all__ = [
+    "BayesianLasso",
+    "Lasso",
+    "bayesian_lasso",
+    "cross_validated_penalty",
+    "interior_point",
+    "lasso",
+    "lasso_within",
+    "ordinary",
+]

@@ -1,0 +1,172 @@
+"""The Bayesian LASSO of Park and Casella (2008), by Gibbs sampling.
+
+    y | theta, s^2        ~ N(A theta, s^2)
+    theta_j | t_j^2, s^2  ~ N(0, s^2 t_j^2),    t_j^2 ~ Exp(l^2 / 2):    a Laplace prior of scale s / l
+    s^2                   ~ 1 / s^2,            l^2 ~ Gamma(shape, rate)
+
+All conditional distributions are known: a Gaussian for theta, inverse Gaussians for ``1 / t_j^2``, an inverse gamma for
+``s^2`` and a gamma for ``l^2``. Noise and penalty are sampled unless they are given.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jax.scipy.linalg import solve_triangular
+
+from .. import random, validation
+from ..problem import Problem, linear_problem, map_blocks
+
+SHAPE, RATE = 1.0, 1.78
+"""Of the gamma prior of the squared penalty, as in the paper on the Bayesian LASSO."""
+
+LARGEST_MEAN = 1e6
+"""Of the inverse Gaussian for a coefficient at zero; beyond, the distribution hardly changes."""
+
+
+class BayesianLasso(NamedTuple):
+    """What the Gibbs sampler found, with the batch axes leading.
+
+    Attributes:
+      mean: posterior mean of theta, ``(..., K)``.
+      median: posterior median of theta, ``(..., K)``: the point estimate of Park and Casella.
+      std: posterior standard deviation of theta, ``(..., K)``.
+      noise: posterior mean of the noise's standard deviation, ``(...)``.
+      penalty: posterior mean of the penalty l, ``(...)``.
+      r_hat: split R-hat of theta, ``(..., K)``; near 1 if the chains agree.
+      ess: effective number of draws of theta, ``(..., K)``.
+    """
+
+    mean: jax.Array
+    median: jax.Array
+    std: jax.Array
+    noise: jax.Array
+    penalty: jax.Array
+    r_hat: jax.Array
+    ess: jax.Array
+
+
+def bayesian_lasso(
+    key: jax.Array,
+    design: Any,
+    target: Any,
+    *,
+    noise: float | None = None,
+    penalty: float | None = None,
+    num_draws: int = 1000,
+    warm_up: int = 250,
+    num_chains: int = 4,
+) -> BayesianLasso:
+    """Sample the posterior of the Bayesian LASSO for one problem or a batch.
+
+    Args:
+      key: a PRNG key.
+      design: ``(..., N, K)``.
+      target: ``(..., N)``.
+      noise: the noise's standard deviation; ``None`` to sample it.
+      penalty: l, in units of the noise: the prior's scale is ``noise / penalty``; ``None`` to sample it.
+      num_draws: draws of each chain that are kept, even and at least 4.
+      warm_up: draws of each chain before these.
+      num_chains: chains, whose agreement is the test of convergence.
+    """
+    key = validation.typed_key(key)
+    validation.require_at_least("num_draws", num_draws, 4)
+    validation.require_at_least("warm_up", warm_up, 0)
+    validation.require_at_least("num_chains", num_chains, 1)
+    if num_draws % 2:
+        raise ValueError(f"num_draws={num_draws} must be even, as chains are split in halves")
+    for name, value in (("noise", noise), ("penalty", penalty)):
+        if value is not None:
+            validation.require_positive(name, validation.float_array(name, value))
+    problem = linear_problem(design, target)
+    return _sample(key, problem, noise, penalty, num_draws, warm_up, num_chains)
+
+
+@functools.partial(jax.jit, static_argnames=("num_draws", "warm_up", "num_chains"))
+def _sample(key, problem, noise, penalty, num_draws: int, warm_up: int, num_chains: int) -> BayesianLasso:
+    def one_chain(problem, key):
+        return _chain(key, problem, noise, penalty, num_draws, warm_up)
+
+    def one_problem(problem, number):
+        keys = jax.random.split(jax.random.fold_in(key, number), num_chains)
+        theta, scale, rate = jax.vmap(one_chain, in_axes=(None, 0))(problem, keys)
+        return _summary(theta, scale, rate)
+
+    def of_block(flat):
+        return flat.vmap(one_problem, jnp.arange(flat.batch_shape[0]))
+
+    return map_blocks(of_block, problem)
+
+
+def _chain(key, problem: Problem, noise, penalty, num_draws: int, warm_up: int):
+    """Return draws of theta ``(num_draws, K)``, of the noise and of the penalty ``(num_draws,)``."""
+    factor, dtype = problem.factor, problem.dtype
+    num_components = factor.shape[-1]
+    gram = factor.T @ factor
+    pull = problem.projection @ factor
+
+    def step(state, key):
+        _, variance, inverse_spread, square_penalty = state
+        theta_key, variance_key, spread_key, penalty_key = jax.random.split(key, 4)
+        root = jnp.linalg.cholesky(gram + jnp.diag(inverse_spread))
+        whitened = solve_triangular(root, pull, lower=True)
+        normal = jax.random.normal(theta_key, (num_components,), dtype)
+        theta = solve_triangular(root.T, whitened + jnp.sqrt(variance) * normal, lower=False)
+        if noise is None:
+            residual = jnp.square(problem.projection - factor @ theta).sum() + 2 * problem.rest
+            rate = 0.5 * (residual + inverse_spread @ jnp.square(theta))
+            shape = 0.5 * (problem.num_rows + num_components)
+            variance = rate / random.gamma(variance_key, shape, dtype=dtype)
+        tiny = jnp.finfo(dtype).tiny
+        mean = jnp.sqrt(variance / jnp.maximum(square_penalty * jnp.square(theta), tiny))
+        unit = jax.random.wald(spread_key, jnp.minimum(mean, LARGEST_MEAN), dtype=dtype)
+        inverse_spread = square_penalty * jnp.maximum(unit, tiny)
+        if penalty is None:
+            rate = RATE + 0.5 * (1 / inverse_spread).sum()
+            square_penalty = random.gamma(penalty_key, SHAPE + num_components, dtype=dtype) / rate
+        state = theta, variance, inverse_spread, square_penalty
+        return state, (theta, jnp.sqrt(variance), jnp.sqrt(square_penalty))
+
+    total_square = jnp.square(problem.projection).sum() + 2 * problem.rest
+    variance = total_square / problem.num_rows if noise is None else jnp.square(jnp.asarray(noise, dtype))
+    square_penalty = jnp.ones((), dtype) if penalty is None else jnp.square(jnp.asarray(penalty, dtype))
+    start = jnp.zeros(num_components, dtype), variance, jnp.ones(num_components, dtype), square_penalty
+    keys = jax.random.split(key, warm_up + num_draws)
+    state = lax.scan(lambda state, key: (step(state, key)[0], None), start, keys[:warm_up])[0]
+    return lax.scan(step, state, keys[warm_up:])[1]
+
+
+def _summary(theta: jax.Array, noise: jax.Array, penalty: jax.Array) -> BayesianLasso:
+    """Summarise draws of several chains, ``(chains, draws, K)`` and ``(chains, draws)``."""
+    flat = theta.reshape(-1, theta.shape[-1])
+    r_hat, ess = convergence(theta)
+    return BayesianLasso(flat.mean(0), jnp.median(flat, axis=0), flat.std(0), noise.mean(), penalty.mean(), r_hat, ess)
+
+
+def convergence(draws: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """Return split R-hat and the effective number of draws of chains ``(chains, draws, ...)``.
+
+    As in Gelman et al., Bayesian Data Analysis: autocorrelations from the split chains, summed while sums of
+    neighbouring pairs stay positive.
+    """
+    num_chains, num_draws = draws.shape[:2]
+    half = num_draws // 2
+    split = draws[:, : 2 * half].reshape(2 * num_chains, half, *draws.shape[2:])
+    within = split.var(1, ddof=1).mean(0)
+    between = half * split.mean(1).var(0, ddof=1)
+    tiny = jnp.finfo(draws.dtype).tiny
+    pooled = (half - 1) / half * within + between / half
+    r_hat = jnp.sqrt(pooled / jnp.maximum(within, tiny))
+    centred = split - split.mean(1, keepdims=True)
+    spectrum = jnp.fft.rfft(centred, n=2 * half, axis=1)
+    products = jnp.fft.irfft(jnp.square(jnp.abs(spectrum)), n=2 * half, axis=1)[:, :half].mean(0) / half
+    correlation = 1 - (within - products) / jnp.maximum(pooled, tiny)
+    correlation = correlation.at[0].set(1.0)
+    pairs = correlation[: 2 * (half // 2)].reshape(half // 2, 2, *draws.shape[2:]).sum(1)
+    positive = jnp.cumprod(pairs > 0, axis=0)
+    time = jnp.maximum(2 * (positive * pairs).sum(0) - 1, 1 / jnp.log10(2.0 * num_chains * half))
+    return r_hat, 2 * num_chains * half / time

@@ -1,0 +1,150 @@
+"""LASSO: least squares with a penalty on the L1 norm, or with a bound on it."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from .. import validation
+from ..least_squares import least_squares
+from ..problem import Problem, linear_problem, map_blocks
+
+MAX_SWEEPS = 20_000
+
+
+class Lasso(NamedTuple):
+    """The LASSO's optimum, with the batch axes leading.
+
+    Attributes:
+      theta: the solution, ``(..., K)``.
+      gap: how far the objective can be above its minimum: the duality gap.
+      sweeps: how many times coordinate descent went through the components.
+    """
+
+    theta: jax.Array
+    gap: jax.Array
+    sweeps: jax.Array
+
+
+def lasso(design: Any, target: Any, penalty: Any, positive: bool = False, tolerance: float | None = None) -> Lasso:
+    """Minimise ``|target - design @ theta|^2 / 2N + penalty |theta|_1`` by coordinate descent.
+
+    Args:
+      design: ``(..., N, K)``.
+      target: ``(..., N)``.
+      penalty: a number, or an array whose axes broadcast against the batch: for a path, ``penalties`` with a single
+        problem, or ``penalties[:, None]`` with a batch.
+      positive: whether theta must be nonnegative.
+      tolerance: the duality gap at which to stop, as a share of ``|target|^2 / 2N``; ``None`` for what the dtype
+        allows.
+
+    Returns:
+      A ``Lasso``.
+
+    >>> lasso(jnp.eye(2), jnp.array([1.0, -0.3]), penalty=0.25).theta.tolist()
+    [0.5, 0.0]
+    """
+    penalty = validation.float_array("penalty", penalty)
+    if validation.is_concrete(penalty) and not bool((penalty >= 0).all()):
+        raise ValueError(f"penalty={penalty} must not be negative")
+    problem = linear_problem(design, target, total=jnp.ones_like(penalty))
+    # There is no total here; in its place the penalty, also one number per problem, is batched like the rest.
+    problem = dataclasses.replace(problem, total=penalty.astype(problem.dtype))
+    if tolerance is None:
+        tolerance = 1e-6 if problem.dtype == jnp.float32 else 1e-12
+    return _solve(problem, tolerance, positive)
+
+
+@functools.partial(jax.jit, static_argnames="positive")
+def _solve(problem: Problem, tolerance: jax.Array, positive: bool) -> Lasso:
+    return map_blocks(lambda flat: flat.vmap(lambda one: _descend(one, tolerance, positive)), problem)
+
+
+def _descend(problem: Problem, tolerance: jax.Array, positive: bool) -> Lasso:
+    factor, num_rows = problem.factor, problem.num_rows
+    weight = num_rows * problem.total
+    square = jnp.square(factor).sum(0)
+    num_components = factor.shape[-1]
+    scale = jnp.square(problem.projection).sum() + 2 * problem.rest
+
+    def step(j, state):
+        theta, residual = state
+        column = factor[:, j]
+        pull = column @ residual + square[j] * theta[j]
+        size = jnp.maximum((pull if positive else jnp.abs(pull)) - weight, 0)
+        new = jnp.sign(pull) * size / jnp.where(square[j] > 0, square[j], 1)
+        return theta.at[j].set(new), residual - column * (new - theta[j])
+
+    def gap_at(theta, residual):
+        correlation = residual @ factor
+        largest = jnp.max(correlation if positive else jnp.abs(correlation), initial=0.0)
+        shrink = jnp.minimum(1.0, weight / jnp.where(largest > 0, largest, 1))
+        shrink = jnp.where(largest > 0, shrink, 1.0)
+        length = jnp.square(residual).sum() + 2 * problem.rest
+        along = residual @ problem.projection + 2 * problem.rest
+        return 0.5 * length * (1 + shrink**2) + weight * jnp.abs(theta).sum() - shrink * along
+
+    def sweep(state):
+        theta, _, _, count = state
+        residual = problem.projection - factor @ theta  # anew, so that roundings do not add up
+        theta, residual = lax.fori_loop(0, num_components, step, (theta, residual))
+        return theta, residual, gap_at(theta, residual), count + 1
+
+    def unfinished(state):
+        _, _, gap, count = state
+        return (gap > 0.5 * tolerance * scale) & (count < MAX_SWEEPS)
+
+    start = jnp.zeros(num_components, factor.dtype)
+    state = sweep((start, problem.projection, jnp.inf, jnp.zeros((), jnp.int32)))
+    theta, _, gap, count = lax.while_loop(unfinished, sweep, state)
+    return Lasso(theta, jnp.maximum(gap, 0) / num_rows, count)
+
+
+def lasso_within(design: Any, target: Any, total: Any = 1.0) -> jax.Array:
+    """Return the theta that minimises ``|target - design @ theta|`` with ``|theta|_1 <= total``, ``(..., K)``.
+
+    Theta is the difference of two nonnegative vectors, and what is left of the total goes to a component that does
+    nothing: a problem on the simplex.
+
+    >>> [round(x, 3) for x in lasso_within(jnp.eye(2), jnp.array([2.0, -0.5])).tolist()]
+    [1.0, 0.0]
+    """
+    design = validation.float_array("design", design)
+    split = jnp.concatenate([design, -design, jnp.zeros_like(design[..., :1])], axis=-1)
+    both = least_squares(linear_problem(split, target, total=total)).theta
+    count = design.shape[-1]
+    return both[..., :count] - both[..., count : 2 * count]
+
+
+def cross_validated_penalty(
+    design: Any, target: Any, penalties: Any, folds: int = 5, positive: bool = False
+) -> jax.Array:
+    """Return the penalty with the smallest error on rows left out, one per problem.
+
+    Row i is left out in fold ``i % folds``.
+
+    Args:
+      design: ``(N, K)``.
+      target: ``(..., N)``.
+      penalties: candidates, ``(L,)``.
+      folds: how many times a share of the rows is left out.
+      positive: whether theta must be nonnegative.
+    """
+    design, target = validation.float_array("design", design), validation.float_array("target", target)
+    penalties = validation.float_array("penalties", penalties, design.dtype)
+    validation.require_at_least("folds", folds, 2)
+    batch = target.shape[:-1]
+    fold = jnp.arange(design.shape[0]) % folds
+    error = 0.0
+    for left_out in range(folds):
+        kept = fold != left_out
+        candidates = penalties.reshape(-1, *(1,) * len(batch))
+        theta = lasso(design[kept], target[..., kept], candidates, positive).theta
+        residual = target[..., ~kept] - jnp.einsum("nk,...k->...n", design[~kept], theta)
+        error = error + jnp.square(residual).sum(-1)
+    return penalties[jnp.argmin(error, axis=0)]

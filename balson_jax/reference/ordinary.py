@@ -1,0 +1,21 @@
+"""Ordinary least squares: no constraint, no prior."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from ..problem import linear_problem
+
+
+def ordinary(design: Any, target: Any) -> jax.Array:
+    """Return the theta of least norm among those that minimise ``|target - design @ theta|``, ``(..., K)``.
+
+    >>> ordinary(jnp.eye(2), jnp.array([3.0, -1.0])).tolist()
+    [3.0, -1.0]
+    """
+    problem = linear_problem(design, target)
+    pseudo_inverse = jnp.linalg.pinv(problem.factor)
+    return jnp.einsum("...km,...m->...k", pseudo_inverse, problem.projection)

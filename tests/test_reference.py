@@ -1,0 +1,166 @@
+"""The methods of comparison against scikit-learn, cvxpy and NumPyro."""
+
+from __future__ import annotations
+
+import cvxpy
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from sklearn import linear_model
+
+import balson_jax as balson
+from balson_jax import reference
+from balson_jax.reference.bayesian_lasso import convergence
+
+KEY = jax.random.key(0)
+
+
+def random_problems(count, num_rows, num_components, seed=0):
+    rng = np.random.default_rng(seed)
+    design = rng.normal(size=(count, num_rows, num_components)) * rng.uniform(0.3, 3, num_components)
+    theta = rng.normal(size=(count, num_components)) * (rng.random((count, num_components)) < 0.6)
+    return design, np.einsum("pnk,pk->pn", design, theta) + 0.5 * rng.normal(size=(count, num_rows))
+
+
+@pytest.mark.parametrize(("num_rows", "num_components"), [(30, 6), (8, 15)])
+@pytest.mark.parametrize("positive", [False, True])
+def test_lasso_agrees_with_scikit_learn(num_rows, num_components, positive, x64):
+    design, target = random_problems(25, num_rows, num_components)
+    penalty = np.geomspace(1e-3, 2.0, 25)
+    found = reference.lasso(design, target, penalty, positive)
+
+    def objective(theta, p):
+        residual = target[p] - design[p] @ theta
+        return residual @ residual / (2 * num_rows) + penalty[p] * np.abs(theta).sum()
+
+    for p in range(25):
+        model = linear_model.Lasso(penalty[p], fit_intercept=False, positive=positive, tol=1e-9, max_iter=1_000_000)
+        exact = objective(model.fit(design[p], target[p]).coef_, p)
+        ours = objective(np.asarray(found.theta[p]), p)
+        assert abs(ours - exact) < 1e-6 * max(exact, 1)
+        assert ours - exact <= float(found.gap[p]) + 1e-12
+    if positive:
+        assert (found.theta >= 0).all()
+
+
+def test_lasso_in_float32_path_and_zero_penalty():
+    design, target = random_problems(3, 20, 4)
+    design, target = design.astype(np.float32), target.astype(np.float32)
+    penalties = np.array([0.0, 0.1, 100.0], np.float32)
+    path = reference.lasso(design[0], target[0], penalties).theta
+    assert path.shape == (3, 4)
+    np.testing.assert_allclose(path[0], reference.ordinary(design[0], target[0]), rtol=2e-2, atol=2e-3)
+    assert (path[2] == 0).all()
+    both = reference.lasso(design, target, penalties[:, None])
+    assert both.theta.shape == (3, 3, 4)
+    np.testing.assert_allclose(both.theta[1, 0], path[1], atol=1e-3)
+    assert reference.lasso(design[:0], target[:0], 0.1).theta.shape == (0, 4)
+    with pytest.raises(ValueError, match="penalty=-1"):
+        reference.lasso(design, target, -1.0)
+
+
+def test_cross_validation_agrees_with_scikit_learn(x64):
+    design, target = random_problems(4, 40, 5, seed=2)
+    design = design[0]
+    penalties = np.geomspace(1e-3, 1.0, 12)
+    found = reference.cross_validated_penalty(design, target, penalties)
+    folds = [(np.flatnonzero(np.arange(40) % 5 != f), np.flatnonzero(np.arange(40) % 5 == f)) for f in range(5)]
+    for p in range(4):
+        model = linear_model.LassoCV(alphas=penalties, cv=folds, fit_intercept=False, tol=1e-10, max_iter=100_000)
+        assert float(found[p]) == pytest.approx(model.fit(design, target[p]).alpha_)
+
+
+@pytest.mark.parametrize("kind", ["equal", "at_most", "within"])
+def test_constrained_solutions_agree_with_cvxpy(kind, x64):
+    design, target = random_problems(12, 15, 5, seed=3)
+    totals = np.geomspace(0.1, 30, 12)
+    if kind == "within":
+        found = reference.lasso_within(design, target, totals)
+    else:
+        found = reference.interior_point(design, target, totals, kind)
+    for p in range(12):
+        theta = cvxpy.Variable(5)
+        rules = {
+            "equal": [theta >= 0, cvxpy.sum(theta) == totals[p]],
+            "at_most": [theta >= 0, cvxpy.sum(theta) <= totals[p]],
+            "within": [cvxpy.norm1(theta) <= totals[p]],
+        }
+        goal = cvxpy.sum_squares(design[p] @ theta - target[p])
+        exact = cvxpy.Problem(cvxpy.Minimize(goal), rules[kind]).solve(
+            solver="CLARABEL", tol_gap_abs=1e-10, tol_gap_rel=1e-10, tol_feas=1e-10
+        )
+        ours = np.square(design[p] @ np.asarray(found[p]) - target[p]).sum()
+        assert ours == pytest.approx(exact, rel=1e-6, abs=1e-6)
+        assert np.abs(found[p]).sum() <= totals[p] * (1 + 1e-9)
+
+
+def test_the_bound_of_equation_one_is_named():
+    with pytest.raises(ValueError, match="constraint='signed'"):
+        reference.interior_point(np.eye(2), np.ones(2), constraint="signed")
+
+
+def test_bayesian_lasso_agrees_with_numpyro(x64):
+    """Fixed noise and penalty, and both sampled: posterior means of two samplers within 4 standard errors."""
+    import numpyro
+    from numpyro import distributions, infer
+    from numpyro.diagnostics import effective_sample_size
+
+    rng = np.random.default_rng(5)
+    design = rng.normal(size=(12, 3))
+    target = design @ [1.0, 0.0, -0.4] + 0.5 * rng.normal(size=12)
+
+    def model(noise, penalty):
+        if noise is None:
+            variance = numpyro.sample(
+                "variance", distributions.ImproperUniform(distributions.constraints.positive, (), ())
+            )
+            numpyro.factor("scale-free", -jnp.log(variance))
+            noise = jnp.sqrt(variance)
+        if penalty is None:
+            penalty = jnp.sqrt(numpyro.sample("square penalty", distributions.Gamma(1.0, 1.78)))
+        theta = numpyro.sample("theta", distributions.Laplace(0.0, noise / penalty).expand([3]).to_event(1))
+        numpyro.sample("target", distributions.Normal(design @ theta, noise), obs=target)
+
+    for noise, penalty in ((0.5, 2.0), (None, None)):
+        found = reference.bayesian_lasso(KEY, design, target, noise=noise, penalty=penalty, num_draws=4000)
+        assert (found.r_hat < 1.02).all()
+        mcmc = infer.MCMC(infer.NUTS(model), num_warmup=1000, num_samples=8000, progress_bar=False)
+        mcmc.run(jax.random.key(1), noise, penalty)
+        chain = np.asarray(mcmc.get_samples()["theta"])
+        variance = found.std**2 / found.ess + chain.var(0) / effective_sample_size(chain[None])
+        assert (np.abs(found.mean - chain.mean(0)) < 4 * np.sqrt(variance)).all()
+        np.testing.assert_allclose(found.std, chain.std(0), rtol=0.1)
+
+
+def test_bayesian_lasso_in_batches_and_bad_input():
+    design, target = random_problems(3, 20, 4)
+    found = reference.bayesian_lasso(KEY, design.astype(np.float32), target.astype(np.float32), num_draws=100)
+    assert found.median.shape == found.ess.shape == (3, 4)
+    assert found.noise.shape == (3,)
+    assert all(jnp.isfinite(field).all() for field in found)
+    with pytest.raises(ValueError, match="num_draws=5 must be even"):
+        reference.bayesian_lasso(KEY, design, target, num_draws=5)
+    with pytest.raises(ValueError, match="noise"):
+        reference.bayesian_lasso(KEY, design, target, noise=-1.0)
+
+
+def test_convergence_of_known_chains():
+    """Autoregressive chains have a known effective size; one chain elsewhere spoils R-hat."""
+    rng = np.random.default_rng(0)
+    shocks, rho = rng.normal(size=(4, 4000)), 0.8
+    chains = np.zeros_like(shocks)
+    for i in range(1, 4000):
+        chains[:, i] = rho * chains[:, i - 1] + shocks[:, i]
+    r_hat, ess = convergence(jnp.asarray(chains))
+    assert float(r_hat) < 1.02
+    assert float(ess) == pytest.approx(16_000 * (1 - rho) / (1 + rho), rel=0.25)
+    assert float(convergence(jnp.asarray(chains) + jnp.array([[0.0], [0.0], [0.0], [9.0]]))[0]) > 1.5
+
+
+def test_ordinary_is_numpys(x64):
+    design, target = random_problems(4, 3, 6)  # fewer rows than components
+    for p in range(4):
+        expected = np.linalg.lstsq(design[p], target[p], rcond=None)[0]
+        np.testing.assert_allclose(reference.ordinary(design[p], target[p]), expected, rtol=1e-8)
+    assert balson.reference is reference
