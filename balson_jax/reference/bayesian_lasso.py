@@ -24,6 +24,9 @@ from ..problem import Problem, linear_problem, map_blocks
 SHAPE, RATE = 1.0, 1.78
 """Of the gamma prior of the squared penalty, as in the paper on the Bayesian LASSO."""
 
+BLOCK = 256
+"""Problems sampled at a time, as all draws of these are kept for the median."""
+
 LARGEST_MEAN = 1e6
 """Of the inverse Gaussian for a coefficient at zero; beyond, the distribution hardly changes."""
 
@@ -64,7 +67,7 @@ def bayesian_lasso(
     """Sample the posterior of the Bayesian LASSO for one problem or a batch.
 
     Args:
-      key: a PRNG key.
+      key: a PRNG key; all problems of a batch use the same random numbers, as if fitted one by one with this key.
       design: ``(..., N, K)``.
       target: ``(..., N)``.
       noise: the noise's standard deviation; ``None`` to sample it.
@@ -88,18 +91,13 @@ def bayesian_lasso(
 
 @functools.partial(jax.jit, static_argnames=("num_draws", "warm_up", "num_chains"))
 def _sample(key, problem, noise, penalty, num_draws: int, warm_up: int, num_chains: int) -> BayesianLasso:
-    def one_chain(problem, key):
-        return _chain(key, problem, noise, penalty, num_draws, warm_up)
+    keys = jax.random.split(key, num_chains)
 
-    def one_problem(problem, number):
-        keys = jax.random.split(jax.random.fold_in(key, number), num_chains)
-        theta, scale, rate = jax.vmap(one_chain, in_axes=(None, 0))(problem, keys)
-        return _summary(theta, scale, rate)
+    def one_problem(problem):
+        chains = jax.vmap(lambda key: _chain(key, problem, noise, penalty, num_draws, warm_up))(keys)
+        return _summary(*chains)
 
-    def of_block(flat):
-        return flat.vmap(one_problem, jnp.arange(flat.batch_shape[0]))
-
-    return map_blocks(of_block, problem)
+    return map_blocks(lambda flat: flat.vmap(one_problem), problem, BLOCK)
 
 
 def _chain(key, problem: Problem, noise, penalty, num_draws: int, warm_up: int):

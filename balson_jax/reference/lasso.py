@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 
 from .. import validation
@@ -15,6 +16,8 @@ from ..least_squares import least_squares
 from ..problem import Problem, linear_problem, map_blocks
 
 MAX_SWEEPS = 20_000
+MEMORY = 5
+"""Sweeps between two extrapolations."""
 
 
 class Lasso(NamedTuple):
@@ -89,20 +92,43 @@ def _descend(problem: Problem, tolerance: jax.Array, positive: bool) -> Lasso:
         along = residual @ problem.projection + 2 * problem.rest
         return 0.5 * length * (1 + shrink**2) + weight * jnp.abs(theta).sum() - shrink * along
 
-    def sweep(state):
-        theta, _, _, count = state
+    def objective(theta):
+        residual = problem.projection - factor @ theta
+        return 0.5 * jnp.square(residual).sum() + weight * jnp.abs(theta).sum()
+
+    def sweep(theta, _):
         residual = problem.projection - factor @ theta  # anew, so that roundings do not add up
-        theta, residual = lax.fori_loop(0, num_components, step, (theta, residual))
-        return theta, residual, gap_at(theta, residual), count + 1
+        theta, _ = lax.fori_loop(0, num_components, step, (theta, residual))
+        return theta, theta
+
+    def sweeps(state):
+        theta, _, count = state
+        last, path = lax.scan(sweep, theta, None, length=MEMORY)
+        further = _extrapolate(jnp.concatenate([theta[None], path]))
+        further = jnp.maximum(further, 0) if positive else further
+        theta = jnp.where(objective(further) < objective(last), further, last)
+        return theta, gap_at(theta, problem.projection - factor @ theta), count + MEMORY
 
     def unfinished(state):
-        _, _, gap, count = state
+        _, gap, count = state
         return (gap > 0.5 * tolerance * scale) & (count < MAX_SWEEPS)
 
     start = jnp.zeros(num_components, factor.dtype)
-    state = sweep((start, problem.projection, jnp.inf, jnp.zeros((), jnp.int32)))
-    theta, _, gap, count = lax.while_loop(unfinished, sweep, state)
+    state = sweeps((start, jnp.inf, jnp.zeros((), jnp.int32)))
+    theta, gap, count = lax.while_loop(unfinished, sweeps, state)
     return Lasso(theta, jnp.maximum(gap, 0) / num_rows, count)
+
+
+def _extrapolate(path: jax.Array) -> jax.Array:
+    """Return Anderson's guess at the limit of successive iterates ``(MEMORY + 1, K)``; not finite where it has none.
+
+    The combination of iterates, with weights that add to one, whose next step would be the shortest.
+    """
+    steps = jnp.diff(path, axis=0)
+    gram = steps @ steps.T
+    floor = 10 * jnp.finfo(path.dtype).eps * jnp.trace(gram)
+    shares = jnp.linalg.solve(gram + floor * jnp.eye(MEMORY, dtype=path.dtype), jnp.ones(MEMORY, path.dtype))
+    return (shares / shares.sum()) @ path[1:]
 
 
 def lasso_within(design: Any, target: Any, total: Any = 1.0) -> jax.Array:
@@ -129,7 +155,7 @@ def cross_validated_penalty(
     Row i is left out in fold ``i % folds``.
 
     Args:
-      design: ``(N, K)``.
+      design: ``(..., N, K)``.
       target: ``(..., N)``.
       penalties: candidates, ``(L,)``.
       folds: how many times a share of the rows is left out.
@@ -137,14 +163,17 @@ def cross_validated_penalty(
     """
     design, target = validation.float_array("design", design), validation.float_array("target", target)
     penalties = validation.float_array("penalties", penalties, design.dtype)
+    num_rows = design.shape[-2]
     validation.require_at_least("folds", folds, 2)
-    batch = target.shape[:-1]
-    fold = jnp.arange(design.shape[0]) % folds
+    if folds > num_rows:
+        raise ValueError(f"folds={folds} must not exceed the number of rows, {num_rows}")
+    batch = jnp.broadcast_shapes(design.shape[:-2], target.shape[:-1])
+    candidates = penalties.reshape(-1, *(1,) * len(batch))
+    fold = np.arange(num_rows) % folds
     error = 0.0
     for left_out in range(folds):
-        kept = fold != left_out
-        candidates = penalties.reshape(-1, *(1,) * len(batch))
-        theta = lasso(design[kept], target[..., kept], candidates, positive).theta
-        residual = target[..., ~kept] - jnp.einsum("nk,...k->...n", design[~kept], theta)
+        kept, held = fold != left_out, fold == left_out
+        theta = lasso(design[..., kept, :], target[..., kept], candidates, positive).theta
+        residual = target[..., held] - jnp.einsum("...nk,...k->...n", design[..., held, :], theta)
         error = error + jnp.square(residual).sum(-1)
     return penalties[jnp.argmin(error, axis=0)]
