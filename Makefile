@@ -6,8 +6,8 @@ JOBS ?= auto
 
 .PHONY: demo bench test test-all lint types format clean
 
-demo: $(VENV)/.cli  ## fit the paper's polynomial with the four samplers: prints a table, draws balson_demo.png
-	$(BIN)/balson demo
+demo: $(VENV)/.cli  ## the paper's experiment: 100 data sets, seven methods; prints tables, writes balson_paper/
+	$(BIN)/balson paper
 
 bench: $(VENV)/.bench  ## speed and accuracy as ratios measured in one run, ten minutes; QUICK=1 for one
 	$(BIN)/balson bench $(if $(QUICK),--quick)

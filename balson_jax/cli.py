@@ -1,22 +1,33 @@
-"""The command line: ``balson demo``, ``balson paper``, ``balson bench``."""
+"""The command line: ``balson paper``, ``balson sensitivity``, ``balson bench``."""
 
 from __future__ import annotations
 
+import contextlib
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, cast
 
 try:
-    import matplotlib
+    import matplotlib  # noqa: F401
     import typer
-    from rich.box import SIMPLE
+    from rich import box, progress
     from rich.console import Console
     from rich.table import Table
 except ImportError as error:
     sys.exit(f"the balson command needs the package {error.name}; install it with: pip install 'balson_jax[cli]'")
 
+from .dirichlet import MATCH_RULES, MatchRule
+
+if TYPE_CHECKING:
+    from .paper import tables
+
 app = typer.Typer(add_completion=False, no_args_is_help=True, help="Bayesian least squares on the simplex.")
+
+Datasets = Annotated[int, typer.Option(min=2, help="How many noisy data sets.")]
+Seed = Annotated[int, typer.Option(help="Seed of the data and of the draws.")]
+Out = Annotated[Path, typer.Option(file_okay=False, help="Where to write tables, figures and the page.")]
 
 
 @app.callback()
@@ -25,64 +36,44 @@ def _root() -> None:
 
 
 @app.command()
-def demo(
-    seed: Annotated[int, typer.Option(help="Seed of the data and of the draws.")] = 0,
-    out: Annotated[Path, typer.Option(help="Where to write the picture.")] = Path("balson_demo.png"),
+def paper(
+    datasets: Datasets = 100,
+    seed: Seed = 0,
+    alpha: Annotated[float, typer.Option(help="Concentration of the prior, positive.")] = 0.1,
+    match: Annotated[str, typer.Option(help=f"Rule for the precision: {', '.join(MATCH_RULES)}.")] = "ratio",
+    rounds: Annotated[int, typer.Option(min=0, help="Rounds of RSIRS and ISIRS.")] = 5,
+    draws: Annotated[int, typer.Option(min=2, help="Draws of each sampler and round.")] = 4096,
+    out: Out = Path("balson_paper"),
 ) -> None:
-    """Fit the paper's polynomial with the four samplers; print a table and draw the curves."""
-    from .paper import demo as paper_demo
+    """Run the paper's experiment with seven methods; print our figures beside the paper's, write a page."""
+    from .paper import experiment, published, report, tables
 
-    matplotlib.use("Agg")
-    console = Console()
-    with console.status("compiling and fitting with four samplers …"):
-        target, posteriors = paper_demo.run(seed)
-    console.print(paper_demo.table(posteriors))
-    console.print(paper_demo.diagnostics(posteriors))
-    console.print(
-        "Unit noise says little of single coefficients; it is the curve that is recovered (MSE is the mode's)."
-    )
-    console.print("RS weighs all draws alike, so its weights have no tail (Pareto k of -inf).")
-    console.print("RSIRS and ISIRS count the data again in every round: sharper and sparser than the posterior.")
-    paper_demo.figure(target, posteriors).savefig(out, dpi=120)
-    console.print(f"The curves with their 90 % bands are in {out}.")
+    if not alpha > 0:
+        raise typer.BadParameter(f"{alpha:g} must be positive", param_hint="--alpha")
+    if match not in MATCH_RULES:
+        raise typer.BadParameter(f"{match!r} is none of {', '.join(MATCH_RULES)}", param_hint="--match")
+    settings = experiment.Settings(datasets, seed, "paper", alpha, cast(MatchRule, match), rounds, draws)
+    with _progress(len(published.METHODS) + len(experiment.EXTRAS)) as report_progress:
+        results = experiment.run(settings, report_progress)
+    _print(tables.tables(results))
+    _say_where(report.write(results, out))
 
 
 @app.command()
-def paper(
-    datasets: Annotated[int, typer.Option(min=2, help="How many noisy data sets.")] = 100,
-    seed: Annotated[int, typer.Option(help="Seed of the data and of the draws.")] = 0,
-    alpha: Annotated[float, typer.Option(help="Concentration of the prior.")] = 0.5,
-    match: Annotated[str, typer.Option(help="Rule for the precision: ratio, geometric, mean or kl.")] = "ratio",
-    rounds: Annotated[int, typer.Option(min=0, help="Rounds of RSIRS and ISIRS.")] = 3,
-    draws: Annotated[int, typer.Option(min=2, help="Draws of each sampler and round.")] = 4096,
-    out: Annotated[Path, typer.Option(help="Where to write tables, figures and the page.")] = Path("balson_paper"),
-) -> None:
-    """Run the paper's experiment with seven methods; print our figures beside the paper's, write a page."""
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+def sensitivity(datasets: Datasets = 100, seed: Seed = 0, out: Out = Path("balson_sensitivity")) -> None:
+    """Show how the experiment depends on the settings that the paper leaves open, and on the true coefficients."""
+    from .paper import data, experiment, report, tables
+    from .paper import sensitivity as study
 
-    from .paper import experiment, published, report, tables
-
-    matplotlib.use("Agg")
-    console = Console()
-    settings = experiment.Settings(datasets, seed, alpha, match, rounds, draws)
-    columns = BarColumn(), MofNCompleteColumn(), TextColumn("{task.description}")
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("compiling", total=len(published.METHODS) + 1)
-
-        def show(name: str) -> None:
-            bar.update(task, advance=1, description=name)
-
-        results = experiment.run(settings, show)
-    for table in tables.tables(results):
-        rich_table = Table(title=table.title, caption=table.note or None, box=SIMPLE)
-        rich_table.title_justify = rich_table.caption_justify = "left"
-        for column in table.columns:
-            rich_table.add_column(column, justify="right")
-        for row in table.rows:
-            rich_table.add_row(*row)
-        console.print(rich_table)
-    page = report.write(results, out)
-    console.print(f"Everything is in {out}; open {page} in a browser.")
+    settings = experiment.Settings(datasets, seed)
+    with _progress(len(study.parts(settings)) + len(data.TRUTHS)) as report_progress:
+        scores = study.scan(settings, report_progress)
+        found = study.other_truths(settings, report_progress)
+    _print(tables.truths(found))
+    good = study.reproduces(scores)
+    tried = sum(score.rounds > 0 for score in scores)
+    Console().print(f"{len(good)} of {tried} settings of ISIRS, with IS, are at least the paper's best in every cell.")
+    _say_where(report.write_sensitivity(scores, found, settings, out))
 
 
 @app.command()
@@ -99,6 +90,44 @@ def bench(
     command = [sys.executable, "-m", "benchmarks", *(groups or []), "--out", str(out.resolve())]
     command += ["--quick"] * quick + ["--check"] * check
     sys.exit(subprocess.run(command, cwd=root, check=False).returncode)
+
+
+@contextlib.contextmanager
+def _progress(total: int) -> Iterator[Callable[[str], None]]:
+    """Show a bar on standard error; yield what says that the next of so many parts begins."""
+    columns = (
+        progress.SpinnerColumn(),
+        progress.BarColumn(),
+        progress.MofNCompleteColumn(),
+        progress.TimeElapsedColumn(),
+        progress.TextColumn("{task.description}"),
+    )
+    with progress.Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("starting", total=total)
+        begun = -1
+
+        def begin(name: str) -> None:
+            nonlocal begun
+            begun += 1
+            bar.update(task, completed=begun, description=name)
+
+        yield begin
+
+
+def _print(every_table: list[tables.Table]) -> None:
+    console = Console()
+    for table in every_table:
+        shown = Table(title=table.title, caption=table.note or None, box=box.SIMPLE, padding=(0, 1, 0, 0))
+        shown.title_justify = shown.caption_justify = "left"
+        for index, column in enumerate(table.columns):
+            shown.add_column(column, justify="right" if index else "left")
+        for row in table.rows:
+            shown.add_row(*row)
+        console.print(shown)
+
+
+def _say_where(page: Path) -> None:
+    Console().print(f"Everything is in {page.parent}; open {page} in a browser.", soft_wrap=True)
 
 
 def main() -> None:

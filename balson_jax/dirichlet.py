@@ -19,7 +19,7 @@ from jax import lax
 from jax.scipy.special import betainc, digamma, gammainc, gammaincc, gammaln, ndtri, polygamma
 
 MatchRule = Literal["ratio", "geometric", "mean", "kl"]
-MATCH_RULES: tuple[str, ...] = get_args(MatchRule)
+MATCH_RULES: tuple[MatchRule, ...] = get_args(MatchRule)
 
 PRECISION_LIMITS = (1e-12, 1e12)
 """Fitted concentrations and precisions stay between these, so that a degenerate sample gives a proper Dirichlet."""

@@ -79,14 +79,6 @@ def test_the_core_needs_no_extras():
     assert result.stdout.strip() == "[]"
 
 
-def test_demo_prints_a_table_and_draws_a_picture(tmp_path):
-    command = [sys.executable, "-m", "balson_jax", "demo", "--out", str(tmp_path / "demo.png")]
-    result = subprocess.run(command, check=True, capture_output=True, text=True)
-    for word in ("RS", "IS", "RSIRS", "ISIRS", "0.9082", "OK"):
-        assert word in result.stdout
-    assert (tmp_path / "demo.png").read_bytes().startswith(b"\x89PNG")
-
-
 def test_versions_agree():
     citation = (ROOT.parent / "CITATION.cff").read_text()
     assert f"version: {balson_jax.__version__}" in citation

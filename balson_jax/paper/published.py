@@ -38,3 +38,4 @@ P_SPARSITY = {
     "RSIRS": (4.12e-24, 4.33e-48, 4.35e-38),
     "ISIRS": (5.73e-37, 3.83e-58, 1.61e-44),
 }
+TRUE_SPARSITY = 0.9200

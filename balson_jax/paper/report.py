@@ -8,64 +8,89 @@ import dataclasses
 import html
 import json
 import pathlib
+from typing import TYPE_CHECKING, Any
 
 import jax
 import numpy as np
 
 from ..version import __version__
 from . import figures, published
-from .experiment import Results
-from .tables import Table, tables
+from .experiment import Results, Settings
+from .sensitivity import Score
+from .tables import Table, tables, truths
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 STYLE = """
-body { font: 16px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem; color: #222; }
-table { border-collapse: collapse; margin: 1rem 0; } caption { text-align: left; font-weight: 600; }
-th, td { padding: .25rem .75rem; text-align: right; border-bottom: 1px solid #ddd; } img { max-width: 100%; }
-th:first-child, td:first-child { text-align: left; } .note { color: #555; } pre { background: #f5f5f5; padding: 1rem; }
+body { font: 16px/1.5 system-ui, sans-serif; max-width: 64rem; margin: 2rem auto; padding: 0 1rem; color: #222; }
+table { border-collapse: collapse; margin: 1.5rem 0 .5rem; font-variant-numeric: tabular-nums; }
+caption { text-align: left; font-weight: 600; padding-bottom: .5rem; } th, td { padding: .25rem .75rem; }
+th, td { text-align: right; border-bottom: 1px solid #ddd; } th:first-child, td:first-child { text-align: left; }
+.note { color: #555; margin-top: 0; } img { max-width: 100%; } pre { background: #f5f5f5; padding: 1rem; }
 """
 
 
 def write(results: Results, directory: pathlib.Path) -> pathlib.Path:
     """Write ``results.csv``, ``settings.json``, the figures and ``report.html``; return the page's path."""
-    directory.mkdir(parents=True, exist_ok=True)
-    with (directory / "results.csv").open("w", newline="") as file:
-        writer = csv.writer(file)
-        writer.writerow(["dataset", "method", "mse", "sparsity"])
-        for dataset in range(results.settings.datasets):
-            for name in published.METHODS:
-                values = results.mse[name][dataset], results.sparsity[name][dataset]
-                writer.writerow([dataset, name, *(f"{value:.9g}" for value in values)])
-    settings = json.dumps(record(results), indent=2) + "\n"
-    (directory / "settings.json").write_text(settings)
-    pictures = {"curves.png": figures.curves(results), "boxplots.png": figures.boxplots(results)}
-    for name, figure in pictures.items():
-        figure.savefig(directory / name, dpi=120)
-    page = directory / "report.html"
-    page.write_text(_page(tables(results), [directory / name for name in pictures], settings), encoding="utf-8")
-    return page
+    rows = [
+        (dataset, name, f"{results.mse[name][dataset]:.9g}", f"{results.sparsity[name][dataset]:.9g}")
+        for dataset in range(results.settings.datasets)
+        for name in published.METHODS
+    ]
+    _write_csv(directory / "results.csv", ("dataset", "method", "mse", "sparsity"), rows)
+    pictures = {"boxplots": figures.boxplots(results), "curves": figures.curves(results)}
+    return _write_page(directory, "The polynomial experiment", tables(results), pictures, results.settings)
 
 
-def record(results: Results) -> dict:
+def write_sensitivity(
+    scores: list[Score], found: dict[str, Results], settings: Settings, directory: pathlib.Path
+) -> pathlib.Path:
+    """Write ``sensitivity.csv``, ``truths.csv``, the figure and the page; return the page's path."""
+    _write_csv(directory / "sensitivity.csv", Score._fields, scores)
+    rows = [
+        (truth, name, f"{results.mse[name].mean():.9g}", f"{results.sparsity[name].mean():.9g}")
+        for truth, results in found.items()
+        for name in results.theta
+    ]
+    _write_csv(directory / "truths.csv", ("truth", "method", "mse", "sparsity"), rows)
+    pictures = {"sensitivity": figures.trade(scores, settings)}
+    return _write_page(directory, "What the experiment depends on", truths(found), pictures, settings)
+
+
+def record(settings: Settings) -> dict[str, Any]:
     """Return the settings and the versions that made the results."""
     versions = {"balson_jax": __version__, "jax": jax.__version__, "numpy": np.__version__}
-    return {"settings": dataclasses.asdict(results.settings), "versions": versions}
+    truth = {"theta": settings.theta, "total": 1.0}
+    return {"settings": dataclasses.asdict(settings) | truth, "versions": versions}
 
 
-def _page(every_table: list[Table], pictures: list[pathlib.Path], settings: str) -> str:
-    images = "".join(
-        f'<p><img alt="{path.stem}" src="data:image/png;base64,{base64.b64encode(path.read_bytes()).decode()}"></p>\n'
-        for path in pictures
+def _write_csv(path: pathlib.Path, header: tuple[str, ...], rows: Any) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file)
+        writer.writerow(header)
+        writer.writerows(rows)
+
+
+def _write_page(
+    directory: pathlib.Path, title: str, shown: list[Table], pictures: dict[str, Figure], settings: Settings
+) -> pathlib.Path:
+    """Write the settings and the pictures, each in a file, and a page that holds them and the tables."""
+    text = json.dumps(record(settings), indent=2) + "\n"
+    (directory / "settings.json").write_text(text, encoding="utf-8")
+    images = []
+    for name, figure in pictures.items():
+        path = directory / f"{name}.png"
+        figure.savefig(path, dpi=120)
+        code = base64.b64encode(path.read_bytes()).decode()
+        images.append(f'<p><img alt="{name}" src="data:image/png;base64,{code}"></p>\n')
+    page = directory / "report.html"
+    page.write_text(
+        f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>BALSON: {html.escape(title)}</title>'
+        f"<style>{STYLE}</style></head><body>\n<h1>{html.escape(title)}</h1>\n"
+        f"{''.join(table._repr_html_() for table in shown)}{''.join(images)}"
+        f"<h2>Settings</h2>\n<pre>{html.escape(text)}</pre>\n</body></html>\n",
+        encoding="utf-8",
     )
-    body = "".join(_table(table) for table in every_table)
-    return (
-        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>BALSON: the experiment</title>'
-        f"<style>{STYLE}</style></head><body>\n<h1>The polynomial experiment</h1>\n{body}{images}"
-        f"<h2>Settings</h2>\n<pre>{html.escape(settings)}</pre>\n</body></html>\n"
-    )
-
-
-def _table(table: Table) -> str:
-    head = "".join(f"<th>{html.escape(column)}</th>" for column in table.columns)
-    rows = "".join("<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in row) + "</tr>\n" for row in table.rows)
-    note = f'<p class="note">{html.escape(table.note)}</p>\n' if table.note else ""
-    return f"<table><caption>{html.escape(table.title)}</caption><tr>{head}</tr>\n{rows}</table>\n{note}"
+    return page

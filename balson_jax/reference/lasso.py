@@ -49,7 +49,7 @@ def lasso(design: Any, target: Any, penalty: Any, positive: bool = False, tolera
     Returns:
       A ``Lasso``.
 
-    >>> lasso(jnp.eye(2), jnp.array([1.0, -0.3]), penalty=0.25).theta.tolist()
+    >>> lasso(jnp.eye(2), jnp.array([1.0, 0.3]), penalty=0.25).theta.tolist()
     [0.5, 0.0]
     """
     penalty = validation.float_array("penalty", penalty)
