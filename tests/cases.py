@@ -1,12 +1,19 @@
-"""Asymmetric problems with two and three components, whose posteriors quadrature can integrate."""
+"""What several tests use: thinning, and asymmetric problems of two and three components that quadrature can integrate."""
 
 from __future__ import annotations
 
 import dataclasses
 
 import numpy as np
+import pytest
 
 import balson_jax as balson
+
+
+def thinned(name: str, short: list, long: list) -> pytest.MarkDecorator:
+    """Parametrise a test with some values in every run, and with the others in the long run only."""
+    return pytest.mark.parametrize(name, [*short, *(pytest.param(value, marks=pytest.mark.slow) for value in long)])
+
 
 PRIORS = {
     2: ((0.3, 0.8), (1.0, 1.0), (0.5, 2.0), (4.0, 1.5)),

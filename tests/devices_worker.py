@@ -41,10 +41,10 @@ def results(thorough: bool) -> dict[str, balson.Posterior]:
             found[f"{name}-problems-8"] = balson.fit(KEY, parallel.shard(batch, mesh_of(8)), METHODS[name])
         found["single-draws-3"] = balson.fit(KEY, parallel.shard(single, mesh_of(3)), METHODS["is"])
         found["isirs-draws-8"] = balson.fit(KEY, parallel.shard(batch, mesh_of(8), over="draws"), METHODS["isirs"])
+        found["single-draws-2"] = balson.fit(KEY, parallel.shard(single, mesh_of(2)), METHODS["is"])
+        found["rsirs-problems-2"] = balson.fit(KEY, parallel.shard(batch, mesh_of(2)), METHODS["rsirs"])
         meshes["grid"] = Mesh(np.array(jax.devices()).reshape(2, 4), ("problems", "draws"))
-    for count in (2, 8):
-        found[f"single-draws-{count}"] = balson.fit(KEY, parallel.shard(single, mesh_of(count)), METHODS["is"])
-    found["rsirs-problems-2"] = balson.fit(KEY, parallel.shard(batch, mesh_of(2)), METHODS["rsirs"])
+    found["single-draws-8"] = balson.fit(KEY, parallel.shard(single, mesh_of(8)), METHODS["is"])
     found["is-problems-8"] = balson.fit(KEY, parallel.shard(batch, mesh_of(8)), METHODS["is"])
     for name, mesh in meshes.items():
         targets = jax.device_put(TARGETS, NamedSharding(mesh, PartitionSpec("problems")))

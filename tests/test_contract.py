@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from cases import thinned
 
 import balson_jax as balson
 from balson_jax.fit import _fit
@@ -23,13 +24,10 @@ SMALL = {
     "isirs": balson.ISIRS(num_draws=500, rounds=2, match="geometric"),
     "isirs-fresh": balson.ISIRS(num_draws=500, rounds=2, reuse_data=False, points="pseudo", match="mean"),
 }
-SLOW = pytest.mark.slow
-every_method = pytest.mark.parametrize("name", SMALL)
-the_papers_four = pytest.mark.parametrize("name", ["rs", "is", "rsirs", "isirs"])
-# The parts of the others are tested as such; their whole in the long run.
-one_at_least = pytest.mark.parametrize(
-    "name", ["is", *(pytest.param(name, marks=SLOW) for name in ("rs", "rsirs", "isirs"))]
-)
+# A method compiles for seconds, so the short run tries those whose code differs, and the long run tries all.
+every_method = thinned("name", ["rs", "is", "isirs-fresh"], ["is-proposal", "rsirs", "isirs"])
+the_papers_four = thinned("name", ["rs", "is"], ["rsirs", "isirs"])
+one_at_least = thinned("name", ["is"], ["rs", "rsirs", "isirs"])
 
 RNG = np.random.default_rng(0)
 NUM_PROBLEMS, NUM_ROWS, NUM_COMPONENTS = 5, 7, 3
@@ -53,7 +51,7 @@ def assert_close(found, expected, rtol=2e-4, atol=2e-4):
     chex.assert_trees_all_close(found, expected, rtol=rtol, atol=atol)
 
 
-@one_at_least
+@thinned("name", [], ["is", "rs", "rsirs", "isirs"])
 def test_jit_equals_eager(name):
     eager = _fit.__wrapped__(KEY, problem(), SMALL[name])
     assert_close(eager, single_fit(name))
@@ -98,7 +96,7 @@ def test_own_designs_and_batch_axes(name):
     assert_close(jax.tree.map(lambda leaf: leaf[1, 0], batch), one)
 
 
-@pytest.mark.parametrize("name", ["is", "isirs"])
+@thinned("name", ["is"], ["isirs"])
 def test_more_problems_than_a_block_holds(name, monkeypatch):
     whole = balson.fit(KEY, problem(TARGETS), SMALL[name])
     monkeypatch.setattr(sys.modules["balson_jax.fit"], "BLOCK_ELEMENTS", 2 * 1000 * NUM_COMPONENTS)
@@ -143,7 +141,7 @@ def test_one_trace_for_calls_of_equal_shape(name):
     assert _fit._cache_size() == before
 
 
-@pytest.mark.parametrize("name", ["rs", "isirs-fresh"])
+@thinned("name", ["rs"], ["isirs-fresh"])
 def test_the_chunk_does_not_change_the_result(name):
     method = dataclasses.replace(SMALL[name], num_draws=36_000)
     small, large = (balson.fit(KEY, problem(), dataclasses.replace(method, chunk=chunk)) for chunk in (1, 1 << 20))
@@ -183,9 +181,7 @@ def _objectives(design, target, noise, prior, total):
 ARGUMENTS = ("design", "target", "noise", "prior", "total")
 
 
-@pytest.mark.parametrize(
-    "rank", ["deficient", *(pytest.param(r, marks=pytest.mark.slow) for r in ("full", "few rows"))]
-)
+@thinned("rank", ["deficient"], ["full", "few rows"])
 def test_derivatives_of_importance_sampling_against_finite_differences(rank, x64):
     design = jnp.asarray(DESIGN)
     if rank == "deficient":
@@ -268,7 +264,7 @@ def test_one_bad_problem_does_not_harm_the_others():
         found.raise_for_status()
 
 
-@pytest.mark.parametrize("name", ["rs", "is", "rsirs", "isirs"])
+@thinned("name", ["is", "isirs"], ["rs", "rsirs"])
 def test_a_collapsed_fit_says_so(name):
     rng = np.random.default_rng(3)
     design = rng.normal(size=(40, 10))

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import quadrature
-from cases import Batch, batch
+from cases import Batch, batch, thinned
 from scipy import stats
 
 import balson_jax as balson
@@ -89,7 +89,7 @@ def _densities(problem):
     return pivot_at(problem, problem.vmap(simplex_optimum))
 
 
-@pytest.mark.parametrize("method", ["rs", "is"])
+@thinned("method", ["is"], ["rs"])
 def test_a_single_problem_agrees_with_quadrature(method):
     cases = batch(3)
     truths = cases.truths(quadrature.posterior)
@@ -112,7 +112,7 @@ def test_reported_standard_errors_are_right(num_components, method):
         assert (ratio < (2.07 if method == "is" else 1.1)).all(), ratio
 
 
-@pytest.mark.parametrize("num_components", [2, 3])
+@thinned("num_components", [2], [3])
 def test_accepted_draws_follow_the_posterior(num_components):
     cases = batch(num_components)
     densities = _densities(cases.problem())
@@ -206,7 +206,7 @@ def test_paper_rounds_agree_with_the_recursion_by_quadrature(first):
     assert np.abs(plain.mean - truth.mean).max() > 0.01
 
 
-@pytest.mark.parametrize("first", ["rsirs", "isirs"])
+@thinned("first", ["isirs"], ["rsirs"])
 def test_without_reusing_data_the_rounds_give_the_posterior(first):
     cases = batch(3)
     for p in (0, 4):

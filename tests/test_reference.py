@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from cases import thinned
 from sklearn import linear_model
 
 import balson_jax as balson
@@ -100,8 +101,9 @@ def test_the_bound_of_equation_one_is_named():
         reference.interior_point(np.eye(2), np.ones(2), constraint="signed")
 
 
-def test_bayesian_lasso_agrees_with_numpyro(x64):
-    """Fixed noise and penalty, and both sampled: posterior means of two samplers within 4 standard errors."""
+@thinned("options", [(None, None)], [(0.5, 2.0)])
+def test_bayesian_lasso_agrees_with_numpyro(options, x64):
+    """Noise and penalty sampled, or both given: posterior means of two samplers within 4 standard errors."""
     import numpyro
     from numpyro import distributions, infer
     from numpyro.diagnostics import effective_sample_size
@@ -122,15 +124,15 @@ def test_bayesian_lasso_agrees_with_numpyro(x64):
         theta = numpyro.sample("theta", distributions.Laplace(0.0, noise / penalty).expand([3]).to_event(1))
         numpyro.sample("target", distributions.Normal(design @ theta, noise), obs=target)
 
-    for noise, penalty in ((0.5, 2.0), (None, None)):
-        found = reference.bayesian_lasso(KEY, design, target, noise=noise, penalty=penalty, num_draws=4000)
-        assert (found.r_hat < 1.02).all()
-        mcmc = infer.MCMC(infer.NUTS(model), num_warmup=1000, num_samples=8000, progress_bar=False)
-        mcmc.run(jax.random.key(1), noise, penalty)
-        chain = np.asarray(mcmc.get_samples()["theta"])
-        variance = found.std**2 / found.ess + chain.var(0) / effective_sample_size(chain[None])
-        assert (np.abs(found.mean - chain.mean(0)) < 4 * np.sqrt(variance)).all()
-        np.testing.assert_allclose(found.std, chain.std(0), rtol=0.1)
+    noise, penalty = options
+    found = reference.bayesian_lasso(KEY, design, target, noise=noise, penalty=penalty, num_draws=4000)
+    assert (found.r_hat < 1.02).all()
+    mcmc = infer.MCMC(infer.NUTS(model), num_warmup=1000, num_samples=4000, progress_bar=False)
+    mcmc.run(jax.random.key(1), noise, penalty)
+    chain = np.asarray(mcmc.get_samples()["theta"])
+    variance = found.std**2 / found.ess + chain.var(0) / effective_sample_size(chain[None])
+    assert (np.abs(found.mean - chain.mean(0)) < 4 * np.sqrt(variance)).all()
+    np.testing.assert_allclose(found.std, chain.std(0), rtol=0.1)
 
 
 def test_bayesian_lasso_in_batches_and_bad_input():
@@ -156,6 +158,22 @@ def test_convergence_of_known_chains():
     assert float(r_hat) < 1.02
     assert float(ess) == pytest.approx(16_000 * (1 - rho) / (1 + rho), rel=0.25)
     assert float(convergence(jnp.asarray(chains) + jnp.array([[0.0], [0.0], [0.0], [9.0]]))[0]) > 1.5
+
+
+def test_everything_works_under_jit_and_vmap():
+    """One problem at a time inside a trace gives what a batch gives outside."""
+    design, target = (part.astype(np.float32) for part in random_problems(3, 20, 4))
+    penalties = np.array([0.01, 0.1, 1.0], np.float32)
+    for method in (
+        lambda design, target: reference.lasso(design, target, 0.1).theta,
+        lambda design, target: reference.cross_validated_penalty(design, target, penalties, folds=2),
+        lambda design, target: reference.lasso_within(design, target, 0.5),
+        reference.interior_point,
+        reference.ordinary,
+        lambda design, target: reference.bayesian_lasso(KEY, design, target, num_draws=10, warm_up=5).mean,
+    ):
+        inside = jax.jit(jax.vmap(method))(design, target)
+        np.testing.assert_allclose(inside, method(design, target), rtol=1e-3, atol=1e-4)
 
 
 def test_ordinary_is_numpys(x64):

@@ -91,7 +91,7 @@ def trade(scores: list[Score], settings: Settings) -> Figure:
             axes.legend(fontsize=8)
     axes, styles = next(panels), (":", "-.", "--", "-")
     for rounds in (0, settings.rounds):
-        for draws, style in zip(DRAWS, styles, strict=True):
+        for draws, style in zip(DRAWS, styles, strict=False):
             label = f"R = {rounds}, L = {draws:,}"
             line = _pick(scores, settings.match, rounds, draws)
             _line(axes, line, color=colours[rounds], linestyle=style, label=label)
