@@ -19,12 +19,14 @@ except ImportError as error:
     sys.exit(f"the balson command needs the package {error.name}; install it with: pip install 'balson_jax[cli]'")
 
 from .dirichlet import MATCH_RULES, MatchRule
+from .paper.experiment import Settings
 
 if TYPE_CHECKING:
     from .paper import tables
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, help="Bayesian least squares on the simplex.")
 
+DEFAULT = Settings()
 Datasets = Annotated[int, typer.Option(min=2, help="How many noisy data sets.")]
 Seed = Annotated[int, typer.Option(help="Seed of the data and of the draws.")]
 Out = Annotated[Path, typer.Option(file_okay=False, help="Where to write tables, figures and the page.")]
@@ -37,12 +39,12 @@ def _root() -> None:
 
 @app.command()
 def paper(
-    datasets: Datasets = 100,
-    seed: Seed = 0,
-    alpha: Annotated[float, typer.Option(help="Concentration of the prior, positive.")] = 0.1,
-    match: Annotated[str, typer.Option(help=f"Rule for the precision: {', '.join(MATCH_RULES)}.")] = "ratio",
-    rounds: Annotated[int, typer.Option(min=0, help="Rounds of RSIRS and ISIRS.")] = 5,
-    draws: Annotated[int, typer.Option(min=2, help="Draws of each sampler and round.")] = 4096,
+    datasets: Datasets = DEFAULT.datasets,
+    seed: Seed = DEFAULT.seed,
+    alpha: Annotated[float, typer.Option(help="Concentration of the prior, positive.")] = DEFAULT.alpha,
+    match: Annotated[str, typer.Option(help=f"Rule for the precision: {', '.join(MATCH_RULES)}.")] = DEFAULT.match,
+    rounds: Annotated[int, typer.Option(min=0, help="Rounds of RSIRS and ISIRS.")] = DEFAULT.rounds,
+    draws: Annotated[int, typer.Option(min=2, help="Draws of each sampler and round.")] = DEFAULT.num_draws,
     out: Out = Path("balson_paper"),
 ) -> None:
     """Run the paper's experiment with seven methods; print our figures beside the paper's, write a page."""
@@ -52,7 +54,7 @@ def paper(
         raise typer.BadParameter(f"{alpha:g} must be positive", param_hint="--alpha")
     if match not in MATCH_RULES:
         raise typer.BadParameter(f"{match!r} is none of {', '.join(MATCH_RULES)}", param_hint="--match")
-    settings = experiment.Settings(datasets, seed, "paper", alpha, cast(MatchRule, match), rounds, draws)
+    settings = Settings(datasets, seed, "paper", alpha, cast(MatchRule, match), rounds, draws)
     with _progress(len(published.METHODS) + len(experiment.EXTRAS)) as report_progress:
         results = experiment.run(settings, report_progress)
     _print(tables.tables(results))
@@ -60,12 +62,14 @@ def paper(
 
 
 @app.command()
-def sensitivity(datasets: Datasets = 100, seed: Seed = 0, out: Out = Path("balson_sensitivity")) -> None:
+def sensitivity(
+    datasets: Datasets = DEFAULT.datasets, seed: Seed = DEFAULT.seed, out: Out = Path("balson_sensitivity")
+) -> None:
     """Show how the experiment depends on the settings that the paper leaves open, and on the true coefficients."""
-    from .paper import data, experiment, report, tables
+    from .paper import data, report, tables
     from .paper import sensitivity as study
 
-    settings = experiment.Settings(datasets, seed)
+    settings = Settings(datasets, seed)
     with _progress(len(study.parts(settings)) + len(data.TRUTHS)) as report_progress:
         scores = study.scan(settings, report_progress)
         found = study.other_truths(settings, report_progress)

@@ -11,7 +11,7 @@ from jax.sharding import PartitionSpec
 
 from . import dirichlet, validation
 from .density import pivot_at
-from .least_squares import simplex_optimum
+from .least_squares import simplex_optima
 from .placement import Placement, placement_of
 from .posterior import Posterior
 from .problem import Problem, map_blocks
@@ -60,7 +60,8 @@ def fit(key: jax.Array, problem: Problem, method: str | Method = "is") -> Poster
         )
     method, placement = resolve(method, problem), placement_of(problem)
     if placement is None:
-        return _fit(key, problem, method)
+        # A call of its own, so that what it compiles to serves all methods.
+        return _fit(key, problem, simplex_optima(problem), method)
     return _fit_placed(key, placement.place(problem), method, placement)
 
 
@@ -90,8 +91,12 @@ def resolve(method: Any, problem: Problem) -> Method:
 @functools.partial(jax.jit, static_argnames="placement")
 def _fit_placed(key: jax.Array, problem: Problem, method: Method, placement: Placement) -> Posterior:
     """Fit each device's problems there, without the others; devices that hold copies divide the draws."""
+
+    def fit_own(key, problem, method):
+        return _fit(key, problem, simplex_optima(problem), method, placement.copies)
+
     return jax.shard_map(
-        functools.partial(_fit, axes=placement.copies),
+        fit_own,
         mesh=placement.mesh,
         in_specs=(PartitionSpec(), placement.specs(problem), PartitionSpec()),
         out_specs=PartitionSpec(*placement.batch),
@@ -100,15 +105,15 @@ def _fit_placed(key: jax.Array, problem: Problem, method: Method, placement: Pla
 
 
 @functools.partial(jax.jit, static_argnames="axes")
-def _fit(key: jax.Array, problem: Problem, method: Method, axes: tuple[str, ...] = ()) -> Posterior:
+def _fit(key: jax.Array, problem: Problem, optima: jax.Array, method: Method, axes: tuple[str, ...] = ()) -> Posterior:
     shares_draws = problem.prior.ndim == 1 and isinstance(method, (IS, RS)) and problem.batch_shape
     per_problem = min(method.chunk, method.num_draws) * (1 if shares_draws else problem.num_components)
     block = max(1, BLOCK_ELEMENTS // per_problem)
-    return map_blocks(lambda flat: _fit_block(key, flat, method, axes), problem, block)
+    return map_blocks(lambda flat, optima: _fit_block(key, flat, optima, method, axes), problem, block, (optima,))
 
 
-def _fit_block(key: jax.Array, problem: Problem, method: Method, axes: tuple[str, ...]) -> Posterior:
-    density = pivot_at(problem, problem.vmap(simplex_optimum))
+def _fit_block(key: jax.Array, problem: Problem, optima: jax.Array, method: Method, axes: tuple[str, ...]) -> Posterior:
+    density = pivot_at(problem, optima)
     found, alpha = method.run(key, density, axes)
     valid = jnp.broadcast_to(problem.is_valid() & method.is_valid(), found.ess.shape)
     rounding = jnp.finfo(found.ess.dtype).eps * jnp.abs(found.log_evidence)

@@ -20,6 +20,9 @@ from .problem import Problem, map_blocks
 
 ITERATIONS = {"float32": 14, "float64": 22}
 POLISH_STEPS = 3
+BLOCK_ELEMENTS = 1 << 20
+"""Problems are solved together as long as their K x K matrices hold no more numbers than this."""
+
 UNROLLED_COMPONENTS = 8
 """Up to this size linear systems are solved by unrolled code, which a batch vectorises; LAPACK takes them singly."""
 
@@ -51,16 +54,22 @@ def least_squares(problem: Problem) -> LeastSquares:
     >>> [round(value, 3) for value in solution.theta.tolist()]
     [0.75, 0.25, 0.0]
     """
-    return _solve(problem)
+    return _certify(problem, simplex_optima(problem))
 
 
 @jax.jit
-def _solve(problem: Problem) -> LeastSquares:
-    return map_blocks(lambda flat: flat.vmap(_certified), problem)
+def simplex_optima(problem: Problem) -> jax.Array:
+    """Return the constrained optima ``omega = theta / total`` of one problem or a batch, ``(..., K)``."""
+    block = max(1, BLOCK_ELEMENTS // problem.num_components**2)
+    return map_blocks(lambda flat: flat.vmap(simplex_optimum), problem, block)
 
 
-def _certified(problem: Problem) -> LeastSquares:
-    omega = simplex_optimum(problem)
+@jax.jit
+def _certify(problem: Problem, omega: jax.Array) -> LeastSquares:
+    return map_blocks(lambda flat, omega: flat.vmap(_certified, omega), problem, arrays=(omega,))
+
+
+def _certified(problem: Problem, omega: jax.Array) -> LeastSquares:
     half_square, gradient = gradient_at(problem, omega)
     square = 2 * jnp.maximum(half_square, 0)
     objective = 0.5 * square

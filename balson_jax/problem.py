@@ -189,14 +189,17 @@ def linear_problem(
     )
 
 
-def map_blocks(function: Callable[[Problem], Any], problem: Problem, block: int | None = None) -> Any:
+def map_blocks(
+    function: Callable[..., Any], problem: Problem, block: int | None = None, arrays: tuple[jax.Array, ...] = ()
+) -> Any:
     """Apply a function of a flattened batch to a batch of any shape, some problems at a time.
 
     Args:
-      function: takes a flattened batch of B problems (see ``Problem.flatten_batch``) and returns a pytree of arrays
-        whose leading axis is B.
+      function: takes a flattened batch of B problems (see ``Problem.flatten_batch``), and rows of the arrays, and
+        returns a pytree of arrays whose leading axis is B.
       problem: one problem or a batch of any shape, which may be empty.
       block: at most this many problems are computed at a time, to bound the memory; ``None`` for all.
+      arrays: others that belong to the problems, with the batch's axes in front.
 
     Returns:
       The function's pytree, each leaf with the problem's batch axes leading.
@@ -204,49 +207,55 @@ def map_blocks(function: Callable[[Problem], Any], problem: Problem, block: int 
     batch = problem.batch_shape
     flat = problem.flatten_batch()
     count = math.prod(batch)
+    rows = [array.reshape(count, *array.shape[len(batch) :]) for array in arrays]
     if count == 0:
-        shapes = jax.eval_shape(function, _resize(flat, 1))
+        shapes = jax.eval_shape(function, _resize(flat, 1), *(_extend(array, 1) for array in rows))
         results = jax.tree.map(lambda shape: jnp.zeros((0, *shape.shape[1:]), shape.dtype), shapes)
     elif block is None or count <= block:
-        results = function(flat)
+        results = function(flat, *rows)
     else:
         num_blocks = -(-count // block)
         size = -(-count // num_blocks)
+
+        def stack(array):
+            return array.reshape(num_blocks, size, *array.shape[1:])
+
         stacked = _resize(flat, num_blocks * size).map_leaves(
-            lambda leaf, ndim: leaf.reshape(num_blocks, size, *leaf.shape[1:]) if leaf.ndim > ndim else leaf
+            lambda leaf, ndim: stack(leaf) if leaf.ndim > ndim else leaf
         )
-        results = _map_leading_axis(function, stacked)
+        rows = [stack(_extend(array, num_blocks * size)) for array in rows]
+        results = _map_leading_axis(function, stacked, rows)
         results = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:])[:count], results)
     return jax.tree.map(lambda leaf: leaf.reshape(batch + leaf.shape[1:]), results)
 
 
 def _resize(flat: Problem, count: int) -> Problem:
     """Repeat the first problems of a flattened batch, or ones for an empty batch, up to a count."""
-
-    def resize(leaf, ndim):
-        if leaf.ndim == ndim or leaf.shape[0] == count:
-            return leaf
-        missing = count - leaf.shape[0]
-        filler = leaf[:missing] if leaf.shape[0] else jnp.ones((missing, *leaf.shape[1:]), leaf.dtype)
-        return jnp.concatenate([leaf, filler])
-
-    return flat.map_leaves(resize)
+    return flat.map_leaves(lambda leaf, ndim: leaf if leaf.ndim == ndim else _extend(leaf, count))
 
 
-def _map_leading_axis(function: Callable[[Problem], Any], stacked: Problem) -> Any:
-    """Apply a function to the blocks of a problem whose batched leaves have one more leading axis."""
+def _extend(array: jax.Array, count: int) -> jax.Array:
+    """Repeat the first rows of an array, or ones where there are none, up to a count."""
+    missing = count - array.shape[0]
+    if not missing:
+        return array
+    filler = array[:missing] if array.shape[0] else jnp.ones((missing, *array.shape[1:]), array.dtype)
+    return jnp.concatenate([array, filler])
+
+
+def _map_leading_axis(function: Callable[..., Any], stacked: Problem, rows: list[jax.Array]) -> Any:
+    """Apply a function to the blocks of a problem, and of arrays, whose batched leaves have one more leading axis."""
     is_stacked = [leaf.ndim > ndim for leaf, ndim in zip(stacked._leaves(), stacked._event_ndims(), strict=True)]
     leaves, structure = jax.tree.flatten(stacked)
 
-    def one_block(block_leaves):
-        fresh = iter(block_leaves)
-        return function(
-            jax.tree.unflatten(
-                structure, [next(fresh) if own else leaf for leaf, own in zip(leaves, is_stacked, strict=True)]
-            )
+    def one_block(parts):
+        fresh, block_rows = iter(parts[0]), parts[1]
+        problem = jax.tree.unflatten(
+            structure, [next(fresh) if own else leaf for leaf, own in zip(leaves, is_stacked, strict=True)]
         )
+        return function(problem, *block_rows)
 
-    return lax.map(one_block, [leaf for leaf, own in zip(leaves, is_stacked, strict=True) if own])
+    return lax.map(one_block, ([leaf for leaf, own in zip(leaves, is_stacked, strict=True) if own], rows))
 
 
 def _design_and_target(design: Any, target: Any) -> tuple[jax.Array, jax.Array]:

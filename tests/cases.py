@@ -1,4 +1,4 @@
-"""What several tests use: thinning, and asymmetric problems of two and three components that quadrature can integrate."""
+"""What several tests use: thinning, and asymmetric problems of two or three components that quadrature integrates."""
 
 from __future__ import annotations
 

@@ -15,6 +15,7 @@ from cases import thinned
 
 import balson_jax as balson
 from balson_jax.fit import _fit
+from balson_jax.least_squares import simplex_optima
 
 SMALL = {
     "rs": balson.RS(num_draws=500, max_proposals=1 << 18),
@@ -53,7 +54,7 @@ def assert_close(found, expected, rtol=2e-4, atol=2e-4):
 
 @thinned("name", [], ["is", "rs", "rsirs", "isirs"])
 def test_jit_equals_eager(name):
-    eager = _fit.__wrapped__(KEY, problem(), SMALL[name])
+    eager = _fit.__wrapped__(KEY, problem(), simplex_optima(problem()), SMALL[name])
     assert_close(eager, single_fit(name))
 
 

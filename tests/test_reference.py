@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import functools
+
 import cvxpy
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from cases import thinned
+from scipy import stats
 from sklearn import linear_model
 
 import balson_jax as balson
 from balson_jax import reference
-from balson_jax.reference.bayesian_lasso import convergence
+from balson_jax.paper import data
+from balson_jax.reference.bayesian_lasso import _inverse_gaussian, convergence
 
 KEY = jax.random.key(0)
 
@@ -135,6 +139,32 @@ def test_bayesian_lasso_agrees_with_numpyro(options, x64):
     np.testing.assert_allclose(found.std, chain.std(0), rtol=0.1)
 
 
+def test_inverse_gaussians_of_any_mean_in_float32():
+    """Where the mean is large, the distribution is that of 1 / z^2 for a normal z."""
+    count = 200_000
+    for mean, expected in ((0.3, stats.invgauss(0.3)), (1e6, stats.invgauss(1e6))):
+        draws = _inverse_gaussian(KEY, jnp.full(count, mean, jnp.float32))
+        assert (draws > 0).all()
+        assert stats.kstest(np.asarray(draws, np.float64)[:20_000], expected.cdf).pvalue > 1e-3
+    tail = stats.kstest(1 / np.sqrt(np.asarray(draws, np.float64)[:20_000]), stats.halfnorm.cdf)
+    assert tail.pvalue > 1e-3
+
+
+def test_bayesian_lasso_of_collinear_columns_in_float32():
+    """Powers of x, a condition number of 1e6: no chain may run away, and both precisions agree."""
+    design = data.polynomial_design(data.inputs())
+    targets = data.targets(jax.random.key(3), 50)
+    single = reference.bayesian_lasso(KEY, design, targets)
+    with jax.enable_x64(True):
+        wide = (np.asarray(part, np.float64) for part in (design, targets))
+        double = reference.bayesian_lasso(jax.random.key(1), *wide)
+    single, double = (jax.tree.map(np.asarray, found) for found in (single, double))
+    error = np.sqrt(single.std**2 / single.ess + double.std**2 / double.ess)
+    assert (np.abs(single.mean - double.mean) < 5 * error).all()
+    np.testing.assert_allclose(single.std, double.std, rtol=0.35)
+    assert (single.r_hat < 1.1).all()
+
+
 def test_bayesian_lasso_in_batches_and_bad_input():
     design, target = random_problems(3, 20, 4)
     found = reference.bayesian_lasso(KEY, design.astype(np.float32), target.astype(np.float32), num_draws=100)
@@ -166,14 +196,16 @@ def test_everything_works_under_jit_and_vmap():
     penalties = np.array([0.01, 0.1, 1.0], np.float32)
     for method in (
         lambda design, target: reference.lasso(design, target, 0.1).theta,
-        lambda design, target: reference.cross_validated_penalty(design, target, penalties, folds=2),
-        lambda design, target: reference.lasso_within(design, target, 0.5),
         reference.interior_point,
-        reference.ordinary,
         lambda design, target: reference.bayesian_lasso(KEY, design, target, num_draws=10, warm_up=5).mean,
     ):
         inside = jax.jit(jax.vmap(method))(design, target)
         np.testing.assert_allclose(inside, method(design, target), rtol=1e-3, atol=1e-4)
+    # The others are made of these: that they can be traced is enough.
+    assert jax.eval_shape(reference.ordinary, design, target).shape == (3, 4)
+    assert jax.eval_shape(reference.lasso_within, design, target).shape == (3, 4)
+    choose = functools.partial(reference.cross_validated_penalty, penalties=penalties)
+    assert jax.eval_shape(choose, design, target).shape == (3,)
 
 
 def test_ordinary_is_numpys(x64):

@@ -42,7 +42,7 @@ class Settings:
     truth: str = "paper"
     alpha: float = 0.1
     match: MatchRule = "ratio"
-    rounds: int = 5
+    rounds: int = 10
     num_draws: int = 4096
 
     @property

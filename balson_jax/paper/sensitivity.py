@@ -18,7 +18,7 @@ from . import data, experiment, published
 from .experiment import Results, Settings
 
 ALPHAS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 1.0, 1.5, 2.0)
-MAX_ROUNDS = 6
+MAX_ROUNDS = 10
 DRAWS = (256, 1024, 4096, 16_384)
 
 
