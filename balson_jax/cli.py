@@ -70,7 +70,7 @@ def sensitivity(
     from .paper import sensitivity as study
 
     settings = Settings(datasets, seed)
-    with _progress(len(study.parts(settings)) + len(data.TRUTHS)) as report_progress:
+    with _progress(len(study.parts(settings)) + 2 * len(data.TRUTHS)) as report_progress:
         scores = study.scan(settings, report_progress)
         found = study.other_truths(settings, report_progress)
     _print(tables.truths(found))

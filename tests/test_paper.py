@@ -118,8 +118,8 @@ def test_the_fourth_table_says_where_exact_least_squares_is_better(results):
     perfect, terrible = table(np.zeros(100)), table(np.full(100, 1.0))
     assert [row[3] for row in perfect.rows] == ["larger"] * 4
     assert [row[3] for row in terrible.rows] == ["smaller"] * 4
-    assert "RS, IS, RSIRS, ISIRS" in perfect.note
-    assert "larger than theirs" in terrible.note
+    assert "as well as, or better than, RS, IS, RSIRS, ISIRS" in perfect.note
+    assert "worse than all of them" in terrible.note
     same = table(results.mse["RS"])
     assert same.rows[0][1:4] == ("+0.0000", "1.0e+00", "alike")
 
@@ -146,14 +146,19 @@ def test_sensitivity_is_scanned_drawn_and_judged(monkeypatch, tmp_path, results)
     assert len(scores) == 2 * 2 * len(sensitivity.ALPHAS)
     by = {(s.match, s.rounds, s.alpha): s for s in scores}
     assert by["ratio", 0, 0.1].sparsity > 0.99 > 0.4 > by["ratio", 0, 2.0].sparsity
-    page = report.write_sensitivity(scores, {"paper": results}, settings, tmp_path).read_text()
+    page = report.write_sensitivity(scores, [results], settings, tmp_path).read_text()
     assert page.count("<img") == 1
     assert "claim" in page
     assert (tmp_path / "sensitivity.png").exists()
     with (tmp_path / "sensitivity.csv").open() as file:
         assert len(list(csv.DictReader(file))) == len(scores)
-    row = next(row for row in tables.truths({"paper": results})[0].rows)
-    assert row[-1] == "yes"
+    flat = dataclasses.replace(results, settings=dataclasses.replace(results.settings, alpha=1.0))
+    worse = dataclasses.replace(flat, mse={**flat.mse, "RSIRS": flat.mse["IP"]})
+    errors, sparsities, *others = tables.truths([results, worse])
+    assert errors.rows[0][-1] == "holds"
+    assert sparsities.rows[0][-1] == "0.92"
+    assert len(others) == 2
+    assert others[0].rows[0][-1] == "fails"
 
 
 def test_which_settings_reproduce_the_claim():

@@ -35,9 +35,11 @@ def curves(results: Results) -> Figure:
     figure = Figure(figsize=(8, 5), layout="constrained")
     axes = figure.subplots()
     x = np.asarray(data.inputs(data.NUM_TEST))
-    for name in published.METHODS:
-        style = "--" if name in published.REFERENCES else "-"
-        axes.plot(x, data.curve(results.theta[name][0]), style, color=COLOURS[name], label=name)
+    for name in published.REFERENCES:
+        axes.plot(x, data.curve(results.theta[name][0]), "--", color=COLOURS[name], label=name)
+    for index, name in enumerate(published.SAMPLERS):  # thinner and thinner, as they often coincide
+        width = 8 - 2 * index
+        axes.plot(x, data.curve(results.theta[name][0]), color=COLOURS[name], linewidth=width, label=name)
     axes.plot(x, data.curve(results.settings.theta), "k-.", linewidth=2, label="truth")
     axes.set(xlabel="x", ylabel="curve", title="One data set: samplers solid, methods of comparison dashed")
     axes.legend()
@@ -76,8 +78,14 @@ def _boxes(axes: Axes, values: dict[str, np.ndarray], title: str) -> None:
     axes.set_title(title)
 
 
-def trade(scores: list[Score], settings: Settings) -> Figure:
-    """Return the trade between error and sparsity over concentration, rule, rounds and draws."""
+def trade(scores: list[Score], results: Results) -> Figure:
+    """Return the trade between error and sparsity over concentration, rule, rounds and draws.
+
+    Args:
+      scores: of the scan.
+      results: of the experiment on the same data sets, whose settings and methods of comparison are marked.
+    """
+    settings = results.settings
     figure = Figure(figsize=(13, 8), layout="constrained")
     panels = figure.subplots(2, 3).flat
     colours = colormaps["viridis"](np.linspace(0, 0.95, MAX_ROUNDS + 1))
@@ -86,21 +94,21 @@ def trade(scores: list[Score], settings: Settings) -> Figure:
         for rounds in range(MAX_ROUNDS + 1):
             label = "IS (R = 0)" if rounds == 0 else f"ISIRS, R = {rounds}"
             _line(axes, _pick(scores, match, rounds, settings.num_draws), color=colours[rounds], label=label)
-        _dress(axes, f"rule “{match}”, L = {settings.num_draws:,}")
+        _dress(axes, results, f"rule “{match}”, L = {settings.num_draws:,}")
         if match == MATCH_RULES[0]:
-            axes.legend(fontsize=8)
+            axes.legend(fontsize=7, ncols=2, loc="upper right")
     axes, styles = next(panels), (":", "-.", "--", "-")
     for rounds in (0, settings.rounds):
         for draws, style in zip(DRAWS, styles, strict=False):
             label = f"R = {rounds}, L = {draws:,}"
             line = _pick(scores, settings.match, rounds, draws)
             _line(axes, line, color=colours[rounds], linestyle=style, label=label)
-    _dress(axes, f"draws, rule “{settings.match}”")
-    axes.legend(fontsize=8)
-    _where(next(panels), reproduces(_pick(scores, None, None, settings.num_draws)))
+    _dress(axes, results, f"draws L, rule “{settings.match}”")
+    axes.legend(fontsize=7, ncols=2, loc="upper right")
+    _where(next(panels), reproduces(_pick(scores, None, None, settings.num_draws)), settings)
     figure.suptitle(
-        f"Each line: α from {ALPHAS[-1]:g} (large dot, left) down to {ALPHAS[0]:g}; shaded: at least the paper's best "
-        f"RSIRS and ISIRS in both. {settings.datasets} data sets."
+        f"Each line: α from {ALPHAS[-1]:g} (large dot, left) down to {ALPHAS[0]:g}. Shaded: at least the paper's best "
+        f"in both. Crosses: methods of comparison. {settings.datasets} data sets."
     )
     return figure
 
@@ -115,19 +123,28 @@ def _line(axes: Axes, scores: list[Score], **style) -> None:
     axes.plot(sparsity[-1:], mse[-1:], "o", markersize=6, color=style["color"])
 
 
-def _dress(axes: Axes, title: str) -> None:
+def _dress(axes: Axes, results: Results, title: str) -> None:
+    for name in (*published.REFERENCES, EXACT):
+        point = results.sparsity[name].mean(), results.mse[name].mean()
+        axes.plot(*point, "x", color="black")
+        axes.annotate(name, point, xytext=(4, 3), textcoords="offset points", fontsize=7)
     best_mse, best_sparsity = min(published.MSE.values()), max(published.SPARSITY.values())
     axes.fill_between([best_sparsity, 1.01], 1e-3, best_mse, color="green", alpha=0.12)
-    axes.set(yscale="log", xlim=(0.1, 1.01), ylim=(2.5e-3, 2.5e-2), xlabel="sparsity", ylabel="MSE", title=title)
+    axes.set(yscale="log", xlim=(0.1, 1.01), ylim=(2.5e-3, 2e-1), xlabel="sparsity", ylabel="MSE", title=title)
 
 
-def _where(axes: Axes, good: list[Score]) -> None:
-    for i, match in enumerate(MATCH_RULES):
+def _where(axes: Axes, good: list[Score], settings: Settings) -> None:
+    def across(alpha: float, match: str) -> float:
+        return ALPHAS.index(alpha) + 0.2 * (MATCH_RULES.index(match) - 1.5)
+
+    for index, match in enumerate(MATCH_RULES):
         chosen = [s for s in good if s.match == match]
-        x = [ALPHAS.index(s.alpha) + 0.2 * (i - 1.5) for s in chosen]
-        axes.plot(x, [s.rounds for s in chosen], "os^D"[i], color=f"C{i}", markersize=6, label=match)
+        x, y = [across(s.alpha, s.match) for s in chosen], [s.rounds for s in chosen]
+        axes.plot(x, y, "os^D"[index], color=f"C{index}", markersize=6, label=f"rule “{match}”")
+    place = across(settings.alpha, settings.match), settings.rounds
+    axes.plot(*place, "o", markersize=13, markerfacecolor="none", markeredgecolor="black", label="the experiment")
     axes.set_xticks(range(len(ALPHAS)), [f"{alpha:g}" for alpha in ALPHAS])
-    axes.set(xlabel="α", ylabel="rounds R", xlim=(-0.6, len(ALPHAS) - 0.4), ylim=(0.5, MAX_ROUNDS + 0.5))
-    axes.set_title("settings at which IS and ISIRS reproduce the claim")
+    axes.set(xlabel="α", ylabel="rounds R", xlim=(-0.6, len(ALPHAS) - 0.4), ylim=(0.3, MAX_ROUNDS + 0.7))
+    axes.set_title("settings that reproduce the claim")
     axes.grid(alpha=0.3)
-    axes.legend(title="rule", fontsize=8)
+    axes.legend(fontsize=8)

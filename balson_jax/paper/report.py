@@ -44,17 +44,24 @@ def write(results: Results, directory: pathlib.Path) -> pathlib.Path:
 
 
 def write_sensitivity(
-    scores: list[Score], found: dict[str, Results], settings: Settings, directory: pathlib.Path
+    scores: list[Score], found: list[Results], settings: Settings, directory: pathlib.Path
 ) -> pathlib.Path:
-    """Write ``sensitivity.csv``, ``truths.csv``, the figure and the page; return the page's path."""
+    """Write ``sensitivity.csv``, ``truths.csv``, the figure and the page; return the page's path.
+
+    Args:
+      scores: of the scan.
+      found: the experiment for several true coefficients, the paper's first.
+      settings: of the scan.
+      directory: where to write.
+    """
     _write_csv(directory / "sensitivity.csv", Score._fields, scores)
     rows = [
-        (truth, name, f"{results.mse[name].mean():.9g}", f"{results.sparsity[name].mean():.9g}")
-        for truth, results in found.items()
-        for name in results.theta
+        (results.settings.truth, results.settings.alpha, name, f"{mse.mean():.9g}", f"{sparsity.mean():.9g}")
+        for results in found
+        for (name, mse), sparsity in zip(results.mse.items(), results.sparsity.values(), strict=True)
     ]
-    _write_csv(directory / "truths.csv", ("truth", "method", "mse", "sparsity"), rows)
-    pictures = {"sensitivity": figures.trade(scores, settings)}
+    _write_csv(directory / "truths.csv", ("truth", "alpha", "method", "mse", "sparsity"), rows)
+    pictures = {"sensitivity": figures.trade(scores, found[0])}
     return _write_page(directory, "What the experiment depends on", truths(found), pictures, settings)
 
 

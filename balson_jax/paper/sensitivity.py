@@ -19,6 +19,7 @@ from .experiment import Results, Settings
 
 ALPHAS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 1.0, 1.5, 2.0)
 MAX_ROUNDS = 10
+FLAT = 1.0
 DRAWS = (256, 1024, 4096, 16_384)
 
 
@@ -91,10 +92,16 @@ def reproduces(scores: list[Score]) -> list[Score]:
     ]
 
 
-def other_truths(settings: Settings, report: Callable[[str], None] = lambda name: None) -> dict[str, Results]:
-    """Return the whole experiment for each of ``data.TRUTHS``."""
-    found = {}
-    for name in data.TRUTHS:
-        report(f"true θ: {name}")
-        found[name] = experiment.run(dataclasses.replace(settings, truth=name))
+def other_truths(settings: Settings, report: Callable[[str], None] = lambda name: None) -> list[Results]:
+    """Return the whole experiment for each of ``data.TRUTHS``, with the settings' prior and with a flat one.
+
+    Args:
+      settings: for all but the truth and the concentration.
+      report: called with a description before each of ``2 * len(data.TRUTHS)`` parts.
+    """
+    found = []
+    for alpha in (settings.alpha, FLAT):
+        for name in data.TRUTHS:
+            report(f"true θ: {name}, α = {alpha:g}")
+            found.append(experiment.run(dataclasses.replace(settings, truth=name, alpha=alpha)))
     return found
