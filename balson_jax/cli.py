@@ -50,10 +50,11 @@ def paper(
     """Run the paper's experiment with seven methods; print our figures beside the paper's, write a page."""
     from .paper import experiment, published, report, tables
 
-    if not alpha > 0:
-        raise typer.BadParameter(f"{alpha:g} must be positive", param_hint="--alpha")
+    if not 0 < alpha < float("inf"):
+        raise typer.BadParameter(f"{alpha:g} must be positive and finite", param_hint="--alpha")
     if match not in MATCH_RULES:
         raise typer.BadParameter(f"{match!r} is none of {', '.join(MATCH_RULES)}", param_hint="--match")
+    out.mkdir(parents=True, exist_ok=True)
     settings = Settings(datasets, seed, "paper", alpha, cast(MatchRule, match), rounds, draws)
     with _progress(len(published.METHODS) + len(experiment.EXTRAS)) as report_progress:
         results = experiment.run(settings, report_progress)
@@ -69,6 +70,7 @@ def sensitivity(
     from .paper import data, report, tables
     from .paper import sensitivity as study
 
+    out.mkdir(parents=True, exist_ok=True)
     settings = Settings(datasets, seed)
     with _progress(len(study.parts(settings)) + 2 * len(data.TRUTHS)) as report_progress:
         scores = study.scan(settings, report_progress)

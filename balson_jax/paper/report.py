@@ -14,7 +14,7 @@ import jax
 import numpy as np
 
 from ..version import __version__
-from . import figures, published
+from . import data, figures, published
 from .experiment import Results, Settings
 from .sensitivity import Score
 from .tables import Table, tables, truths
@@ -40,7 +40,12 @@ def write(results: Results, directory: pathlib.Path) -> pathlib.Path:
     ]
     _write_csv(directory / "results.csv", ("dataset", "method", "mse", "sparsity"), rows)
     pictures = {"boxplots": figures.boxplots(results), "curves": figures.curves(results)}
-    return _write_page(directory, "The polynomial experiment", tables(results), pictures, results.settings)
+    lead = (
+        f"A polynomial with coefficients θ ≥ 0 that add to C = 1, seen at {data.NUM_TRAIN} points through noise of "
+        f"standard deviation {data.NOISE:g}. MSE is that of the fitted curve at {data.NUM_TEST:,} points; sparsity is "
+        "Hoyer's, of θ. All methods fit the same data sets."
+    )
+    return _write_page(directory, "The polynomial experiment", lead, tables(results), pictures, results.settings)
 
 
 def write_sensitivity(
@@ -62,7 +67,11 @@ def write_sensitivity(
     ]
     _write_csv(directory / "truths.csv", ("truth", "alpha", "method", "mse", "sparsity"), rows)
     pictures = {"sensitivity": figures.trade(scores, found[0])}
-    return _write_page(directory, "What the experiment depends on", truths(found), pictures, settings)
+    lead = (
+        "The same experiment with other settings (α, the rule for the precision, R rounds, L draws), and for other "
+        "true coefficients θ. The paper gives none of the settings."
+    )
+    return _write_page(directory, "What the experiment depends on", lead, truths(found), pictures, settings)
 
 
 def record(settings: Settings) -> dict[str, Any]:
@@ -81,7 +90,12 @@ def _write_csv(path: pathlib.Path, header: tuple[str, ...], rows: Any) -> None:
 
 
 def _write_page(
-    directory: pathlib.Path, title: str, shown: list[Table], pictures: dict[str, Figure], settings: Settings
+    directory: pathlib.Path,
+    title: str,
+    lead: str,
+    shown: list[Table],
+    pictures: dict[str, Figure],
+    settings: Settings,
 ) -> pathlib.Path:
     """Write the settings and the pictures, each in a file, and a page that holds them and the tables."""
     text = json.dumps(record(settings), indent=2) + "\n"
@@ -95,7 +109,7 @@ def _write_page(
     page = directory / "report.html"
     page.write_text(
         f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>BALSON: {html.escape(title)}</title>'
-        f"<style>{STYLE}</style></head><body>\n<h1>{html.escape(title)}</h1>\n"
+        f"<style>{STYLE}</style></head><body>\n<h1>{html.escape(title)}</h1>\n<p>{html.escape(lead)}</p>\n"
         f"{''.join(table._repr_html_() for table in shown)}{''.join(images)}"
         f"<h2>Settings</h2>\n<pre>{html.escape(text)}</pre>\n</body></html>\n",
         encoding="utf-8",
