@@ -9,7 +9,7 @@ JOBS ?= auto
 demo: $(VENV)/.cli  ## the paper's experiment: 100 data sets, seven methods; prints tables, writes balson_paper/
 	$(BIN)/balson paper
 
-bench: $(VENV)/.bench  ## speed and accuracy as ratios measured in one run, ten minutes; QUICK=1 for one
+bench: $(VENV)/.bench  ## speed and accuracy as ratios measured in one run, 7 minutes; QUICK=1 for one
 	$(BIN)/balson bench $(if $(QUICK),--quick)
 
 test: $(VENV)/.test  ## the test suite without the long statistical tests

@@ -54,10 +54,11 @@ def paper(
         raise typer.BadParameter(f"{alpha:g} must be positive and finite", param_hint="--alpha")
     if match not in MATCH_RULES:
         raise typer.BadParameter(f"{match!r} is none of {', '.join(MATCH_RULES)}", param_hint="--match")
-    out.mkdir(parents=True, exist_ok=True)
+    _make(out)
     settings = Settings(datasets, seed, "paper", alpha, cast(MatchRule, match), rounds, draws)
     with _progress(len(published.METHODS) + len(experiment.EXTRAS)) as report_progress:
         results = experiment.run(settings, report_progress)
+    Console().print(report.LEAD)
     _print(tables.tables(results))
     _say_where(report.write(results, out))
 
@@ -70,7 +71,7 @@ def sensitivity(
     from .paper import data, report, tables
     from .paper import sensitivity as study
 
-    out.mkdir(parents=True, exist_ok=True)
+    _make(out)
     settings = Settings(datasets, seed)
     with _progress(len(study.parts(settings)) + 2 * len(data.TRUTHS)) as report_progress:
         scores = study.scan(settings, report_progress)
@@ -96,6 +97,14 @@ def bench(
     command = [sys.executable, "-m", "benchmarks", *(groups or []), "--out", str(out.resolve())]
     command += ["--quick"] * quick + ["--check"] * check
     sys.exit(subprocess.run(command, cwd=root, check=False).returncode)
+
+
+def _make(directory: Path) -> None:
+    """Make a directory before the work begins, or say why it can't be."""
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise typer.BadParameter(f"can't make {directory}: {error.strerror}", param_hint="--out") from None
 
 
 @contextlib.contextmanager
@@ -126,10 +135,11 @@ def _print(every_table: list[tables.Table]) -> None:
         shown = Table(title=table.title, caption=table.note or None, box=box.SIMPLE, padding=(0, 1, 0, 0))
         shown.title_justify = shown.caption_justify = "left"
         for index, column in enumerate(table.columns):
-            shown.add_column(column, justify="right" if index else "left")
+            shown.add_column(column, justify="right" if index else "left", overflow="fold")
         for row in table.rows:
             shown.add_row(*row)
         console.print(shown)
+        console.print()
 
 
 def _say_where(page: Path) -> None:

@@ -29,8 +29,8 @@ def fit(key: jax.Array, problem: Problem, method: str | Method = "is") -> Poster
     All problems of a batch use the same random numbers: a batch gives exactly what a loop over its problems with the
     same key gives. For Monte Carlo errors that are independent between problems, ``jax.vmap`` over keys.
 
-    Works inside ``jit`` and ``vmap``; ``posterior.mean`` and ``log_evidence`` of ``IS`` have first derivatives, forward
-    and reverse, with respect to everything a problem was made from.
+    Works inside ``jit`` and ``vmap``; ``posterior.mean`` and ``log_evidence`` of ``IS`` and ``ISIRS`` have first
+    derivatives, forward and reverse, with respect to everything a problem was made from.
 
     A problem that lies on a mesh of devices is computed there, and so is its posterior (see ``parallel``).
 
@@ -38,7 +38,8 @@ def fit(key: jax.Array, problem: Problem, method: str | Method = "is") -> Poster
       key: a PRNG key, ``jax.random.key(0)``.
       problem: see ``linear_problem``.
       method: ``"rs"``, ``"is"``, ``"rsirs"``, ``"isirs"``, or an object such as ``IS(num_draws=1_000_000)``. Only
-        ``"rs"`` and ``"is"`` estimate the posterior; the other two count the data again in each round.
+        ``"rs"`` and ``"is"`` estimate the posterior; the other two count the data again in each round, unless made with
+        ``reuse_data=False``.
 
     Returns:
       A ``Posterior``. Look at ``posterior.status``, or call ``posterior.raise_for_status()``.

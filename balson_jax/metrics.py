@@ -11,7 +11,11 @@ import numpy as np
 
 
 def mean_squared_error(found: Any, truth: Any) -> jax.Array:
-    """Return the mean over the last axis of the squared difference between two curves."""
+    """Return the mean over the last axis of the squared difference between two curves, ``(..., N)``.
+
+    >>> float(mean_squared_error(jnp.array([1.0, 2.0]), jnp.array([1.0, 4.0])))
+    2.0
+    """
     return jnp.square(jnp.asarray(found) - jnp.asarray(truth)).mean(-1)
 
 
@@ -36,7 +40,7 @@ def hoyer_sparsity(theta: Any) -> jax.Array:
 
 
 def coverage(lower: Any, upper: Any, truth: Any) -> jax.Array:
-    """Return the share of intervals that contain the truth, ends included."""
+    """Return the share of all intervals, over every axis, that contain the truth, ends included."""
     lower, upper, truth = jnp.asarray(lower), jnp.asarray(upper), jnp.asarray(truth)
     return ((lower <= truth) & (truth <= upper)).mean()
 
@@ -44,11 +48,17 @@ def coverage(lower: Any, upper: Any, truth: Any) -> jax.Array:
 def paired_t_test(first: Any, second: Any) -> float:
     """Return the two-sided p-value of Student's test that paired numbers have the same mean.
 
-    Never NaN: numbers that agree exactly have a p-value of 1, and those that differ by exactly a constant of 0.
+    A number of NumPy's, not for use inside ``jit``. Never NaN: numbers that agree exactly have a p-value of 1, and
+    those that differ by exactly a constant of 0.
     """
     from scipy import stats
 
-    difference = np.asarray(first, np.float64) - np.asarray(second, np.float64)
+    first, second = np.asarray(first, np.float64), np.asarray(second, np.float64)
+    if first.ndim != 1 or first.shape != second.shape:
+        raise ValueError(
+            f"a paired test needs two vectors of equal length, not shapes {first.shape} and {second.shape}"
+        )
+    difference = first - second
     if difference.size < 2:
         raise ValueError(f"a paired test needs at least 2 pairs, not {difference.size}")
     if np.ptp(difference) == 0:

@@ -28,12 +28,12 @@ MIN_ESS = 100
 
 _MEANING = {
     Status.LOW_ESS: (
-        f"LOW_ESS: fewer than {MIN_ESS} effective draws (in some round): the moments are noise; take more draws, "
-        "or another method if their number stays near one."
+        f"LOW_ESS: fewer than {MIN_ESS} effective draws (in some round): the spread can't be trusted. Take "
+        f"{MIN_ESS} / ess times as many draws, if you can afford them."
     ),
     Status.HIGH_PARETO_K: (
-        "HIGH_PARETO_K: the largest weights follow a tail so heavy that more draws hardly help; "
-        "the proposal does not cover the posterior."
+        "HIGH_PARETO_K: a few weights dominate, so that even ess is doubtful: the proposal hardly meets the posterior. "
+        "It may take hundreds of times as many draws; balson_jax.least_squares gives the optimum without uncertainty."
     ),
     Status.BUDGET: (
         "BUDGET: max_proposals were spent before num_draws were accepted; the accepted ones were used "

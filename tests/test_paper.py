@@ -84,6 +84,10 @@ def test_the_command_prints_and_writes_everything(results, tmp_path):
         assert [int(row["dataset"]) for row in chosen] == list(range(100))
         np.testing.assert_allclose([float(row["mse"]) for row in chosen], results.mse[name], rtol=1e-6)
         np.testing.assert_allclose([float(row["sparsity"]) for row in chosen], results.sparsity[name], rtol=1e-6)
+    with (tmp_path / "estimates.csv").open() as file:
+        estimates = [row for row in csv.DictReader(file) if row["method"] == "IP, sum = C"]
+    found = [[float(row[f"theta_{k}"]) for k in range(5)] for row in estimates]
+    np.testing.assert_allclose(found, results.theta["IP, sum = C"], rtol=1e-6)
     recorded = json.loads((tmp_path / "settings.json").read_text())
     assert recorded["settings"]["seed"] == 12
     assert recorded["settings"]["theta"] == list(data.TRUE_THETA)
@@ -117,10 +121,11 @@ def test_the_fourth_table_says_where_exact_least_squares_is_better(results):
     perfect, terrible = table(np.zeros(100)), table(np.full(100, 1.0))
     assert [row[3] for row in perfect.rows] == ["larger"] * 4
     assert [row[3] for row in terrible.rows] == ["smaller"] * 4
-    assert "as well as, or better than, RS, IS, RSIRS, ISIRS" in perfect.note
-    assert "worse than all of them" in terrible.note
+    assert "it does better than RS, IS, RSIRS, ISIRS." in perfect.note
+    assert "it does worse than RS, IS, RSIRS, ISIRS." in terrible.note
     same = table(results.mse["RS"])
-    assert same.rows[0][1:4] == ("+0.0000", "1.0e+00", "alike")
+    assert same.rows[0][1:4] == ("+0.0000", "1.0e+00", "not clear")
+    assert "as far as these data sets can tell, as RS" in same.note
 
 
 def test_rounds_of_importance_sampling_are_isirs(results):

@@ -35,13 +35,13 @@ def curves(results: Results) -> Figure:
     figure = Figure(figsize=(8, 5), layout="constrained")
     axes = figure.subplots()
     x = np.asarray(data.inputs(data.NUM_TEST))
-    for name in published.REFERENCES:
-        axes.plot(x, data.curve(results.theta[name][0]), "--", color=COLOURS[name], label=name)
+    for name, style in zip(published.REFERENCES, ("--", ":", (0, (6, 1))), strict=True):
+        axes.plot(x, data.curve(results.theta[name][0]), linestyle=style, color=COLOURS[name], label=name)
     for index, name in enumerate(published.SAMPLERS):  # thinner and thinner, as they often coincide
         width = 8 - 2 * index
         axes.plot(x, data.curve(results.theta[name][0]), color=COLOURS[name], linewidth=width, label=name)
     axes.plot(x, data.curve(results.settings.theta), "k-.", linewidth=2, label="truth")
-    axes.set(xlabel="x", ylabel="curve", title="One data set: samplers solid, methods of comparison dashed")
+    axes.set(xlabel="x", ylabel="curve", title="Data set 0: samplers solid, methods of comparison broken")
     axes.legend()
     return figure
 

@@ -31,21 +31,32 @@ th, td { text-align: right; border-bottom: 1px solid #ddd; } th:first-child, td:
 """
 
 
+LEAD = (
+    f"A polynomial with coefficients θ ≥ 0 that add to C = 1, seen at {data.NUM_TRAIN} points through noise of "
+    f"standard deviation {data.NOISE:g}. MSE is that of the fitted curve at {data.NUM_TEST:,} points; sparsity is "
+    "Hoyer's, of θ. All methods fit the same data sets. IP: interior point; RS, IS: rejection and importance sampling; "
+    "RSIRS, ISIRS: these, then rounds of importance resampling."
+)
+"""What the experiment is, in a few sentences."""
+
+
 def write(results: Results, directory: pathlib.Path) -> pathlib.Path:
-    """Write ``results.csv``, ``settings.json``, the figures and ``report.html``; return the page's path."""
+    """Write numbers, settings and figures to files, and ``report.html``, which shows them; return the page's path."""
     rows = [
         (dataset, name, f"{results.mse[name][dataset]:.9g}", f"{results.sparsity[name][dataset]:.9g}")
         for dataset in range(results.settings.datasets)
         for name in published.METHODS
     ]
     _write_csv(directory / "results.csv", ("dataset", "method", "mse", "sparsity"), rows)
+    estimates = [
+        (dataset, name, *(f"{value:.9g}" for value in row))
+        for name, theta in results.theta.items()
+        for dataset, row in enumerate(theta)
+    ]
+    components = tuple(f"theta_{k}" for k in range(len(results.settings.theta)))
+    _write_csv(directory / "estimates.csv", ("dataset", "method", *components), estimates)
     pictures = {"boxplots": figures.boxplots(results), "curves": figures.curves(results)}
-    lead = (
-        f"A polynomial with coefficients θ ≥ 0 that add to C = 1, seen at {data.NUM_TRAIN} points through noise of "
-        f"standard deviation {data.NOISE:g}. MSE is that of the fitted curve at {data.NUM_TEST:,} points; sparsity is "
-        "Hoyer's, of θ. All methods fit the same data sets."
-    )
-    return _write_page(directory, "The polynomial experiment", lead, tables(results), pictures, results.settings)
+    return _write_page(directory, "The polynomial experiment", LEAD, tables(results), pictures, results.settings)
 
 
 def write_sensitivity(

@@ -66,15 +66,21 @@ def bayesian_lasso(
 ) -> BayesianLasso:
     """Sample the posterior of the Bayesian LASSO for one problem or a batch.
 
+    The prior of theta is Laplace with scale ``noise / penalty``. Unless given, the noise's variance has the prior
+    ``1 / variance``, and the squared penalty the prior Gamma(1, rate 1.78).
+
     Args:
       key: a PRNG key; all problems of a batch use the same random numbers, as if fitted one by one with this key.
       design: ``(..., N, K)``.
       target: ``(..., N)``.
-      noise: the noise's standard deviation; ``None`` to sample it.
-      penalty: l, in units of the noise: the prior's scale is ``noise / penalty``; ``None`` to sample it.
+      noise: the noise's standard deviation, one number for all problems; ``None`` to sample it.
+      penalty: one number for all problems, in units of the noise; ``None`` to sample it.
       num_draws: draws of each chain that are kept, even and at least 4.
       warm_up: draws of each chain before these.
       num_chains: chains, whose agreement is the test of convergence.
+
+    Returns:
+      A ``BayesianLasso``: mean, median, standard deviation, and whether the chains converged.
     """
     key = validation.typed_key(key)
     validation.require_at_least("num_draws", num_draws, 4)
@@ -84,7 +90,10 @@ def bayesian_lasso(
         raise ValueError(f"num_draws={num_draws} must be even, as chains are split in halves")
     for name, value in (("noise", noise), ("penalty", penalty)):
         if value is not None:
-            validation.require_positive(name, validation.float_array(name, value))
+            value = validation.float_array(name, value)
+            if value.ndim:
+                raise ValueError(f"{name} has shape {value.shape}; pass one number, which serves all problems")
+            validation.require_positive(name, value)
     problem = linear_problem(design, target)
     return _sample(key, problem, noise, penalty, num_draws, warm_up, num_chains)
 

@@ -55,7 +55,14 @@ def lasso(design: Any, target: Any, penalty: Any, positive: bool = False, tolera
     penalty = validation.float_array("penalty", penalty)
     if validation.is_concrete(penalty) and not bool((penalty >= 0).all()):
         raise ValueError(f"penalty={penalty} must not be negative")
-    problem = linear_problem(design, target, total=jnp.ones_like(penalty))
+    problem = linear_problem(design, target)
+    try:
+        jnp.broadcast_shapes(penalty.shape, problem.batch_shape)
+    except ValueError:
+        raise ValueError(
+            f"penalty has shape {penalty.shape}, which doesn't broadcast against the batch {problem.batch_shape}; "
+            "for a path over a batch pass penalties with a trailing axis of 1 for each axis of the batch"
+        ) from None
     # There is no total here; in its place the penalty, also one number per problem, is batched like the rest.
     problem = dataclasses.replace(problem, total=penalty.astype(problem.dtype))
     if tolerance is None:
@@ -135,7 +142,12 @@ def lasso_within(design: Any, target: Any, total: Any = 1.0) -> jax.Array:
     """Return the theta that minimises ``|target - design @ theta|`` with ``|theta|_1 <= total``, ``(..., K)``.
 
     Theta is the difference of two nonnegative vectors, and what is left of the total goes to a component that does
-    nothing: a problem on the simplex.
+    nothing: a problem on the simplex, which the interior point of ``least_squares`` solves.
+
+    Args:
+      design: ``(..., N, K)``.
+      target: ``(..., N)``.
+      total: the bound, a number or one per problem.
 
     >>> [round(x, 3) for x in lasso_within(jnp.eye(2), jnp.array([2.0, -0.5])).tolist()]
     [1.0, 0.0]
