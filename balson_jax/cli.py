@@ -28,7 +28,7 @@ app = typer.Typer(add_completion=False, no_args_is_help=True, help="Bayesian lea
 
 DEFAULT = Settings()
 Datasets = Annotated[int, typer.Option(min=2, help="How many noisy data sets.")]
-Seed = Annotated[int, typer.Option(help="Seed of the data and of the draws.")]
+Seed = Annotated[int, typer.Option(min=0, max=2**32 - 1, help="Seed of the data and of the draws.")]
 Out = Annotated[Path, typer.Option(file_okay=False, help="Where to write tables, figures and the page.")]
 
 
@@ -50,8 +50,8 @@ def paper(
     """Run the paper's experiment with seven methods; print our figures beside the paper's, write a page."""
     from .paper import experiment, published, report, tables
 
-    if not 0 < alpha < float("inf"):
-        raise typer.BadParameter(f"{alpha:g} must be positive and finite", param_hint="--alpha")
+    if not 1e-6 <= alpha <= 1e6:
+        raise typer.BadParameter(f"{alpha:g} must lie between 1e-6 and 1e6", param_hint="--alpha")
     if match not in MATCH_RULES:
         raise typer.BadParameter(f"{match!r} is none of {', '.join(MATCH_RULES)}", param_hint="--match")
     _make(out)

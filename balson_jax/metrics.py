@@ -23,7 +23,7 @@ def hoyer_sparsity(theta: Any) -> jax.Array:
     """Return Hoyer's sparsity over the last axis: 0 if all components are equal in size, 1 if only one is nonzero.
 
     ``(sqrt(K) - |theta|_1 / |theta|_2) / (sqrt(K) - 1)``. A vector of zeros, or one with a single component, for which
-    this is 0 / 0, counts as sparse: 1.
+    this is 0 / 0, counts as sparse: 1. NaN stays NaN.
 
     >>> round(float(hoyer_sparsity(jnp.array([0.0013, 0.0380, 0.0102, 0.9082, 0.0423]))), 4)
     0.92
@@ -31,12 +31,11 @@ def hoyer_sparsity(theta: Any) -> jax.Array:
     theta = jnp.asarray(theta)
     root = math.sqrt(theta.shape[-1])
     scale = jnp.abs(theta).max(-1, keepdims=True)
-    scaled = theta / jnp.where(scale > 0, scale, 1)  # or small numbers would vanish when squared
+    scaled = theta / jnp.where(scale == 0, 1, scale)  # or small numbers would vanish when squared
     length = jnp.sqrt(jnp.square(scaled).sum(-1))
-    if theta.shape[-1] == 1:
-        return jnp.ones_like(length)
-    ratio = jnp.abs(scaled).sum(-1) / jnp.where(length > 0, length, 1)
-    return jnp.where(length > 0, jnp.clip((root - ratio) / (root - 1), 0, 1), 1)
+    ratio = jnp.abs(scaled).sum(-1) / jnp.where(length == 0, 1, length)
+    sparsity = jnp.clip((root - ratio) / (root - 1), 0, 1) if theta.shape[-1] > 1 else 1 + 0 * length
+    return jnp.where(length == 0, 1, sparsity)
 
 
 def coverage(lower: Any, upper: Any, truth: Any) -> jax.Array:
@@ -59,6 +58,8 @@ def paired_t_test(first: Any, second: Any) -> float:
             f"a paired test needs two vectors of equal length, not shapes {first.shape} and {second.shape}"
         )
     difference = first - second
+    if not np.isfinite(difference).all():
+        raise ValueError("a paired test needs finite numbers; leave out the pairs that aren't")
     if difference.size < 2:
         raise ValueError(f"a paired test needs at least 2 pairs, not {difference.size}")
     if np.ptp(difference) == 0:

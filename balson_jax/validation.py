@@ -74,6 +74,13 @@ def require_positive(name: str, value: jax.Array) -> None:
         _refuse(name, known, np.isfinite(known) & (known > 0), f"{name} must be positive and finite")
 
 
+def require_nonnegative(name: str, value: jax.Array) -> None:
+    """Raise unless every entry of a concrete array is finite and not negative."""
+    known = _known(value)
+    if known is not None:
+        _refuse(name, known, np.isfinite(known) & (known >= 0), f"{name} must be finite and not negative")
+
+
 def require_share(name: str, value: Any) -> None:
     """Raise unless a concrete number lies strictly between 0 and 1."""
     number = float_array(name, value)

@@ -17,6 +17,8 @@ def test_hoyer_sparsity():
     expected = [1.0, 0.0, 1.0, 1.0, (np.sqrt(3) - np.sqrt(2)) / (np.sqrt(3) - 1)]
     np.testing.assert_allclose(metrics.hoyer_sparsity(rows), expected, atol=1e-6)
     assert metrics.hoyer_sparsity(jnp.array([[0.0], [2.0]])).tolist() == [1.0, 1.0]
+    assert jnp.isnan(metrics.hoyer_sparsity(jnp.array([[jnp.nan, 1.0], [jnp.inf, 1.0]]))).all()
+    assert jnp.isnan(metrics.hoyer_sparsity(jnp.array([jnp.nan])))
 
 
 def test_error_and_coverage():
@@ -32,3 +34,7 @@ def test_paired_t_test():
     assert metrics.paired_t_test([1.0, 2.0], [0.0, 1.0]) == 0.0
     with pytest.raises(ValueError, match="at least 2 pairs"):
         metrics.paired_t_test([1.0], [2.0])
+    with pytest.raises(ValueError, match="equal length"):
+        metrics.paired_t_test([1.0, 2.0], [2.0])
+    with pytest.raises(ValueError, match="finite"):
+        metrics.paired_t_test([1.0, np.nan], [2.0, 1.0])

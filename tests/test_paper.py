@@ -61,7 +61,7 @@ def test_every_constraint_is_kept_and_the_methods_differ(results):
     assert float(metrics.hoyer_sparsity(np.array(data.TRUE_THETA))) == pytest.approx(0.92, abs=5e-5)
 
 
-def test_the_same_seed_gives_the_same_numbers(results, tmp_path):
+def test_the_same_seed_gives_the_same_numbers(results):
     again = experiment.run(SETTINGS)
     for part in ("mse", "sparsity", "theta"):
         for name, values in getattr(results, part).items():
@@ -103,7 +103,7 @@ def test_the_command_prints_and_writes_everything(results, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--alpha", "-1"], "positive and finite"),
+        (["--alpha", "-1"], "between 1e-6 and 1e6"),
         (["--match", "best"], "none of ratio"),
         (["--datasets", "1"], "datasets"),
     ],

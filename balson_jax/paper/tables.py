@@ -82,7 +82,7 @@ def against_exact(results: Results) -> Table:
     rows = []
     for name in published.SAMPLERS:
         cells = []
-        for values, words in ((results.mse, ("smaller", "larger")), (results.sparsity, ("less", "more"))):
+        for values, words in ((results.mse, ("smaller", "larger")), (results.sparsity, ("lower", "higher"))):
             cells += _compare(values[name], values[EXACT], words)
         rows.append((name, *cells))
     verdicts = {

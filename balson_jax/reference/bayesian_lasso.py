@@ -24,8 +24,8 @@ from ..problem import Problem, linear_problem, map_blocks
 SHAPE, RATE = 1.0, 1.78
 """Of the gamma prior of the squared penalty, as in the paper on the Bayesian LASSO."""
 
-BLOCK = 256
-"""Problems sampled at a time, as all draws of these are kept for the median."""
+BLOCK_ELEMENTS = 1 << 23
+"""Problems are sampled together as long as their draws, all kept for the median, hold no more numbers than this."""
 
 LARGEST_MEAN = 1e6
 """Of the inverse Gaussian for a coefficient at zero; beyond, the distribution hardly changes."""
@@ -40,7 +40,8 @@ class BayesianLasso(NamedTuple):
       std: posterior standard deviation of theta, ``(..., K)``.
       noise: posterior mean of the noise's standard deviation, ``(...)``.
       penalty: posterior mean of the penalty l, ``(...)``.
-      r_hat: split R-hat of theta, ``(..., K)``; near 1 if the chains agree.
+      r_hat: split R-hat of theta, ``(..., K)``; near 1 if the chains agree, infinite where they do not move or are
+        not finite, as where the target is zero or its noise too small for the dtype.
       ess: effective number of draws of theta, ``(..., K)``.
     """
 
@@ -106,7 +107,8 @@ def _sample(key, problem, noise, penalty, num_draws: int, warm_up: int, num_chai
         chains = jax.vmap(lambda key: _chain(key, problem, noise, penalty, num_draws, warm_up))(keys)
         return _summary(*chains)
 
-    return map_blocks(lambda flat: flat.vmap(one_problem), problem, BLOCK)
+    block = max(1, BLOCK_ELEMENTS // (num_chains * num_draws * problem.num_components))
+    return map_blocks(lambda flat: flat.vmap(one_problem), problem, block)
 
 
 def _chain(key, problem: Problem, noise, penalty, num_draws: int, warm_up: int):
@@ -117,12 +119,17 @@ def _chain(key, problem: Problem, noise, penalty, num_draws: int, warm_up: int):
     pull = problem.projection @ factor
 
     def step(state, key):
-        _, variance, inverse_spread, square_penalty = state
+        before, variance, inverse_spread, square_penalty = state
         theta_key, variance_key, spread_key, penalty_key = jax.random.split(key, 4)
-        root = jnp.linalg.cholesky(gram + jnp.diag(inverse_spread))
-        whitened = solve_triangular(root, pull, lower=True)
+        # In units of the prior's spread: the identity and a Gram matrix, and as much more as rounding may take away.
+        spread = lax.rsqrt(inverse_spread)
+        precision = jnp.eye(num_components, dtype=dtype) + spread[:, None] * gram * spread
+        ridge = jnp.finfo(dtype).eps * jnp.trace(precision) * jnp.eye(num_components, dtype=dtype)
+        root = jnp.linalg.cholesky(precision + ridge)
+        whitened = solve_triangular(root, spread * pull, lower=True)
         normal = jax.random.normal(theta_key, (num_components,), dtype)
-        theta = solve_triangular(root.T, whitened + jnp.sqrt(variance) * normal, lower=False)
+        theta = spread * solve_triangular(root.T, whitened + jnp.sqrt(variance) * normal, lower=False)
+        theta = jnp.where(jnp.isfinite(theta).all(), theta, before)
         if noise is None:
             residual = jnp.square(problem.projection - factor @ theta).sum() + 2 * problem.rest
             rate = 0.5 * (residual + inverse_spread @ jnp.square(theta))
@@ -180,6 +187,7 @@ def convergence(draws: jax.Array) -> tuple[jax.Array, jax.Array]:
     tiny = jnp.finfo(draws.dtype).tiny
     pooled = (half - 1) / half * within + between / half
     r_hat = jnp.sqrt(pooled / jnp.maximum(within, tiny))
+    r_hat = jnp.where((within > 0) & jnp.isfinite(r_hat), r_hat, jnp.inf)
     centred = split - split.mean(1, keepdims=True)
     spectrum = jnp.fft.rfft(centred, n=2 * half, axis=1)
     products = jnp.fft.irfft(jnp.square(jnp.abs(spectrum)), n=2 * half, axis=1)[:, :half].mean(0) / half

@@ -18,7 +18,7 @@ def interior_point(design: Any, target: Any, total: Any = 1.0, constraint: str =
     Args:
       design: ``(..., N, K)``.
       target: ``(..., N)``.
-      total: the bound, a number or one per problem.
+      total: the bound, a number or one per problem. One far above the solution's sum costs digits in float32.
       constraint: ``"at_most"`` for ``sum(theta) <= total``, ``"equal"`` for ``sum(theta) = total``.
 
     >>> [round(x, 3) for x in interior_point(jnp.eye(2), jnp.array([0.3, -1.0])).tolist()]
