@@ -13,10 +13,10 @@ bench: $(VENV)/.bench  ## speed and accuracy as ratios measured in one run, 7 mi
 	$(BIN)/balson bench $(if $(QUICK),--quick)
 
 test: $(VENV)/.test  ## the test suite without the long statistical tests
-	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile -m "not slow"
+	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder -m "not slow"
 
 test-all: $(VENV)/.test  ## every test
-	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile
+	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder
 
 lint: $(VENV)/.test
 	$(BIN)/ruff check .
