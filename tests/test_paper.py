@@ -130,10 +130,8 @@ def test_the_fourth_table_says_where_exact_least_squares_is_better(results):
 
 def test_rounds_of_importance_sampling_are_isirs(results):
     """The scan takes one round after the other; ISIRS takes all in one call. Ten rounds magnify rounding."""
-    data_key, fit_key = SETTINGS.keys()
-    problem = balson.linear_problem(
-        data.polynomial_design(data.inputs()), data.targets(data_key, 100), noise=1.0, prior=SETTINGS.alpha
-    )
+    fit_key = SETTINGS.keys()[1]
+    problem = balson.linear_problem(*experiment.observations(SETTINGS), noise=1.0, prior=SETTINGS.alpha)
     methods = experiment.samplers(SETTINGS)
     *_, before, last = sensitivity.successive(fit_key, problem, methods["IS"], SETTINGS.rounds)
     whole = balson.fit(fit_key, problem, methods["ISIRS"])

@@ -12,7 +12,6 @@ import numpy as np
 from .. import metrics, reference
 from ..dirichlet import MatchRule
 from ..fit import fit
-from ..posterior import Posterior
 from ..problem import linear_problem
 from ..samplers import IS, ISIRS, RS, RSIRS
 from . import data, published
@@ -82,9 +81,8 @@ def run(settings: Settings, report: Callable[[str], None] = lambda name: None) -
       settings: what the experiment leaves open.
       report: called with the name of each method before it runs.
     """
-    data_key, fit_key = settings.keys()
-    design = data.polynomial_design(data.inputs(), len(settings.theta))
-    targets = data.targets(data_key, settings.datasets, settings.theta)
+    fit_key = settings.keys()[1]
+    design, targets = observations(settings)
     problem = linear_problem(design, targets, total=TOTAL, noise=data.NOISE, prior=settings.alpha)
     references: dict[str, Callable[[], jax.Array]] = {
         "LASSO": lambda: reference.lasso_within(design, targets, TOTAL),
@@ -99,12 +97,18 @@ def run(settings: Settings, report: Callable[[str], None] = lambda name: None) -
         theta[name] = np.asarray(estimate())
     for name, method in samplers(settings).items():
         report(name)
-        posterior: Posterior = fit(fit_key, problem, method)
+        posterior = fit(fit_key, problem, method)
         theta[name], doubtful[name] = np.asarray(posterior.theta), int((posterior.status != 0).sum())
     assert set(theta) == {*published.METHODS, *EXTRAS}
     scores = {name: score(value, settings.theta) for name, value in theta.items()}
     mse, sparsity = ({name: pair[i] for name, pair in scores.items()} for i in (0, 1))
     return Results(settings, theta, mse, sparsity, doubtful)
+
+
+def observations(settings: Settings) -> tuple[jax.Array, jax.Array]:
+    """Return the design, ``(N, K)``, and the targets of all data sets, ``(datasets, N)``."""
+    targets = data.targets(settings.keys()[0], settings.datasets, settings.theta)
+    return data.polynomial_design(data.inputs(), len(settings.theta)), targets
 
 
 def samplers(settings: Settings) -> dict[str, RS | IS | RSIRS | ISIRS]:

@@ -15,7 +15,7 @@ import numpy as np
 
 from ..version import __version__
 from . import data, figures, published
-from .experiment import Results, Settings
+from .experiment import TOTAL, Results, Settings
 from .sensitivity import Score
 from .tables import Table, tables, truths
 
@@ -32,7 +32,7 @@ th, td { text-align: right; border-bottom: 1px solid #ddd; } th:first-child, td:
 
 
 LEAD = (
-    f"A polynomial with coefficients θ ≥ 0 that add to C = 1, seen at {data.NUM_TRAIN} points through noise of "
+    f"A polynomial with coefficients θ ≥ 0 that add to C = {TOTAL:g}, seen at {data.NUM_TRAIN} points through noise of "
     f"standard deviation {data.NOISE:g}. MSE is that of the fitted curve at {data.NUM_TEST:,} points; sparsity is "
     "Hoyer's, of θ. All methods fit the same data sets. IP: interior point; RS, IS: rejection and importance sampling; "
     "RSIRS, ISIRS: these, then rounds of importance resampling."
@@ -88,7 +88,7 @@ def write_sensitivity(
 def record(settings: Settings) -> dict[str, Any]:
     """Return the settings and the versions that made the results."""
     versions = {"balson_jax": __version__, "jax": jax.__version__, "numpy": np.__version__}
-    truth = {"theta": settings.theta, "total": 1.0}
+    truth = {"theta": settings.theta, "total": TOTAL}
     return {"settings": dataclasses.asdict(settings) | truth, "versions": versions}
 
 

@@ -41,11 +41,12 @@ def scan(settings: Settings, report: Callable[[str], None] = lambda name: None) 
       settings: the data sets, and which number of draws and which rule serve for the rest.
       report: called with a description before each part; ``len(parts(settings))`` times.
     """
-    data_key, fit_key = settings.keys()
+    fit_key = settings.keys()[1]
+    design, targets = experiment.observations(settings)
     shape = len(ALPHAS), settings.datasets, len(settings.theta)
     problem = linear_problem(
-        data.polynomial_design(data.inputs(), len(settings.theta)),
-        data.targets(data_key, settings.datasets, settings.theta)[None],
+        design,
+        targets[None],
         total=experiment.TOTAL,
         noise=data.NOISE,
         prior=jnp.broadcast_to(jnp.array(ALPHAS)[:, None, None], shape),

@@ -41,7 +41,8 @@ class BayesianLasso(NamedTuple):
       noise: posterior mean of the noise's standard deviation, ``(...)``.
       penalty: posterior mean of the penalty l, ``(...)``.
       r_hat: split R-hat of theta, ``(..., K)``; near 1 if the chains agree, infinite where they do not move or are
-        not finite, as where the target is zero or its noise too small for the dtype.
+        not finite, as where the target is zero. (It does not see rounding: in float32, noise below 1e-6 of the target
+        is lost.)
       ess: effective number of draws of theta, ``(..., K)``.
     """
 
