@@ -16,8 +16,10 @@ point, Bayesian LASSO: what the paper compares with), ``metrics`` (error, sparsi
 from . import density, dirichlet, metrics, parallel, random, reference
 from .fit import fit
 from .least_squares import LeastSquares, least_squares
-from .posterior import FitError, Posterior, Prediction
-from .problem import Problem, linear_problem
+from .model import ModelProblem, model_problem
+from .noise import Correlated, InverseGamma
+from .posterior import FitError, Posterior, Prediction, Slack
+from .problem import LinearProblem, Problem, linear_problem
 from .samplers import IS, ISIRS, RS, RSIRS
 from .status import Status
 from .stream import fit_stream
@@ -28,11 +30,16 @@ __all__ = [
     "ISIRS",
     "RS",
     "RSIRS",
+    "Correlated",
     "FitError",
+    "InverseGamma",
     "LeastSquares",
+    "LinearProblem",
+    "ModelProblem",
     "Posterior",
     "Prediction",
     "Problem",
+    "Slack",
     "Status",
     "__version__",
     "density",
@@ -42,6 +49,7 @@ __all__ = [
     "least_squares",
     "linear_problem",
     "metrics",
+    "model_problem",
     "parallel",
     "random",
     "reference",

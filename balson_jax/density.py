@@ -3,9 +3,9 @@
 Public functions take draws ``omega`` of shape ``(..., K)`` whose leading axes broadcast against the problem's batch,
 and include every constant, so that the evidence means something.
 
-Samplers use ``Pivoted`` instead: log-likelihoods relative to the highest value they can have, of draws with the sample
-axis last. For any point ``omega°`` of the simplex, with residual ``r = y / C - A omega°``, gradient ``g = A'r`` and
-``slack_k = max(g) - g_k >= 0``,
+Samplers use a ``Density`` instead: log-likelihoods relative to the highest value they can have, of draws with the
+sample axis last. For a linear problem and any point ``omega°`` of the simplex, with residual ``r = y / C - A omega°``,
+gradient ``g = A'r`` and ``slack_k = max(g) - g_k >= 0``,
 
     |y / C - A omega|^2 / 2 = bound + slack'omega + |R (omega - omega°)|^2 / 2,    bound = |r|^2 / 2 - slack'omega°.
 
@@ -18,36 +18,54 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import math
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax import lax
 
-from . import dirichlet
-from .problem import Problem
+from . import constraints, dirichlet
+from . import noise as noise_model
+from .constraints import Constraint
+from .model import ModelProblem
+from .noise import InverseGamma, Noise
+from .problem import LinearProblem, Problem
 
 UNROLLED_TERMS = 16
+PREDICTED_ELEMENTS = 1 << 20
+"""A model's predictions are computed for as many draws at a time as hold no more numbers than this."""
 
 
 def log_likelihood(problem: Problem, omega: jax.Array) -> jax.Array:
-    """Return ``ln N(y - C A omega; 0, noise^2)`` for draws ``(..., K)``.
+    """Return the log-likelihood of draws ``(..., K)``; with the noise integrated out, where it is to be estimated.
 
     >>> from balson_jax import linear_problem
-    >>> problem = linear_problem(jnp.eye(2), jnp.array([0.3, 0.7]))
+    >>> problem = linear_problem(jnp.eye(2), jnp.array([0.3, 0.7]), noise=1.0)
     >>> round(float(log_likelihood(problem, jnp.array([0.3, 0.7]))), 4)  # -ln(2 pi)
     -1.8379
     """
-    theta = jnp.asarray(omega) * problem.total[..., None]
-    fitted = jnp.einsum("...mk,...k->...m", problem.factor, theta, precision=lax.Precision.HIGHEST)
-    half_square = 0.5 * jnp.square(problem.projection - fitted).sum(-1)
-    half_square = half_square + problem.rest - (problem.cross * theta).sum(-1)
-    return log_normalizer(problem) - half_square / jnp.square(problem.noise)
+    omega = jnp.asarray(omega, problem.dtype)
+    if isinstance(problem, LinearProblem):
+        theta = omega * problem.total[..., None]
+        fitted = jnp.einsum("...mk,...k->...m", problem.factor, theta, precision=lax.Precision.HIGHEST)
+        half_square = 0.5 * jnp.square(problem.projection - fitted).sum(-1)
+        half_square = half_square + problem.rest - (problem.cross * theta).sum(-1)
+    else:
+        half_square = _half_squares(problem, omega)
+    return problem.log_volume + noise_model.log_likelihood(problem.noise, problem.num_rows, half_square)
 
 
-def log_normalizer(problem: Problem) -> jax.Array:
-    """Return the log-likelihood of a perfect fit: ``-N/2 ln(2 pi noise^2)``, per problem."""
-    return problem.log_volume - problem.num_rows * (0.5 * np.log(2 * np.pi) + jnp.log(problem.noise))
+def _half_squares(problem: Problem, omega: jax.Array) -> jax.Array:
+    assert isinstance(problem, ModelProblem)
+    shape = jnp.broadcast_shapes(omega.shape[:-1], problem.batch_shape)
+    count = math.prod(shape)
+
+    def expand(leaf, ndim):
+        own, event = leaf.shape[: leaf.ndim - ndim], leaf.shape[leaf.ndim - ndim :]
+        return jnp.broadcast_to(leaf, shape + event).reshape(count, *event) if own else leaf
+
+    flat = jnp.broadcast_to(omega, (*shape, omega.shape[-1])).reshape(count, -1)
+    return problem.map_leaves(expand).vmap(lambda one, omega: one.half_square(omega), flat).reshape(shape)
 
 
 def log_prior(problem: Problem, omega: jax.Array | None = None, *, log_omega: jax.Array | None = None) -> jax.Array:
@@ -62,37 +80,130 @@ def log_posterior(problem: Problem, omega: jax.Array | None = None, *, log_omega
     return log_likelihood(problem, omega) + log_prior(problem, omega, log_omega=log_omega)
 
 
+@dataclasses.dataclass(frozen=True)
+class Density:
+    """What samplers need of B problems. Draws are ``(K, L)`` where the problems share them, else ``(B, K, L)``.
+
+    Attributes:
+      base: half the sum of squared residuals to which likelihoods are relative: the smallest, if certified, ``(B,)``.
+      noise: fields ``(B,)``.
+      num_rows: ``(B,)``.
+      log_volume: ``(B,)``.
+      valid: whether all numbers of the problem are in their domain, ``(B,)``.
+      improper: whether the fit is perfect and the noise unknown, so that there is no posterior, ``(B,)``.
+      unbounded: whether the base is no bound, because there is none above zero and the noise is unknown, ``(B,)``.
+      prior: concentrations, ``(B, K)``, or ``(K,)`` if shared.
+      constraint: which constraint holds.
+    """
+
+    base: jax.Array
+    noise: Noise
+    num_rows: jax.Array
+    log_volume: jax.Array
+    valid: jax.Array
+    improper: jax.Array
+    unbounded: jax.Array
+    prior: jax.Array
+    constraint: Constraint = dataclasses.field(metadata={"static": True})
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """The numbers B of problems and K of components."""
+        return self.base.shape[0], self.prior.shape[-1]
+
+    @property
+    def feature_shape(self) -> tuple[int, int]:
+        """The numbers B of problems and F of features."""
+        num_problems, num_components = self.shape
+        signed = constraints.is_signed(self.constraint)
+        return num_problems, num_components + (constraints.num_params(self.constraint, num_components) if signed else 0)
+
+    @property
+    def log_peak(self) -> jax.Array:
+        """The log-likelihood at ``base``, ``(B,)``: no omega has a larger one, if the base is certified."""
+        return self.log_volume + noise_model.log_likelihood(self.noise, self.num_rows, self.base)
+
+    def excess(self, omega: jax.Array) -> jax.Array:
+        """Return half the sums of squared residuals of draws, less the base, ``(B, L)``."""
+        raise NotImplementedError
+
+    def log_ratio(self, omega: jax.Array) -> jax.Array:
+        """Return ``ln(likelihood / peak)`` of draws, ``(B, L)``; at most zero, if the base is certified."""
+        noise = jax.tree.map(lambda leaf: leaf[:, None], self.noise)
+        return noise_model.log_ratio(noise, self.num_rows[:, None], self.base[:, None], self.excess(omega))
+
+    def features(self, omega: jax.Array) -> jax.Array:
+        """Return what moments are wanted of: omega and, if that is something else, theta / C; ``(..., F, L)``."""
+        if not constraints.is_signed(self.constraint):
+            return omega
+        return jnp.concatenate([omega, constraints.unlift(self.constraint, omega, axis=-2)], axis=-2)
+
+    def prior_moments(self) -> tuple[jax.Array, jax.Array]:
+        """Return mean and variance of the features under the prior, ``(..., F)``."""
+        mean, variance = dirichlet.mean(self.prior), dirichlet.variance(self.prior)
+        if not constraints.is_signed(self.constraint):
+            return mean, variance
+        count = constraints.num_params(self.constraint, self.prior.shape[-1])
+        plus, minus = mean[..., :count], mean[..., count : 2 * count]
+        difference = plus - minus
+        second = (plus + minus - jnp.square(difference)) / (self.prior.sum(-1, keepdims=True) + 1)
+        return jnp.concatenate([mean, difference], -1), jnp.concatenate([variance, second], -1)
+
+
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
-class Pivoted:
-    """Log-likelihoods of B problems relative to their certified peaks (see the module's text).
-
-    Draws are ``(K, L)`` where the problems share them, and ``(B, K, L)`` where each has its own.
+class Pivoted(Density):
+    """Linear problems, pivoted at a point of the simplex each (see the module's text).
 
     Attributes:
       factor: ``(B, M, K)``, or ``(M, K)`` if shared.
       pivot: ``omega°``, ``(B, K)``.
       slack: ``(B, K)``, nonnegative.
-      precision: ``C^2 / noise^2``, ``(B,)``.
-      log_peak: no omega has a larger log-likelihood, ``(B,)``.
-      prior: concentrations, ``(B, K)``, or ``(K,)`` if shared.
+      square_total: ``C^2``, ``(B,)``.
     """
 
     factor: jax.Array
     pivot: jax.Array
     slack: jax.Array
-    precision: jax.Array
-    log_peak: jax.Array
-    prior: jax.Array
+    square_total: jax.Array
 
-    def log_ratio(self, omega: jax.Array) -> jax.Array:
-        """Return ``ln(likelihood / peak) <= 0`` of draws, ``(B, L)``."""
+    def excess(self, omega: jax.Array) -> jax.Array:
+        """Return half the sums of squared residuals of draws above the smallest, ``(B, L)``."""
         exact = lax.Precision.HIGHEST
         # A product of the draws and the design, without the target: shared problems share it.
         fitted = jnp.matmul(self.factor, omega, precision=exact)
         centre = jnp.einsum(f"{_axes('bmk', self.factor)},bk->bm", self.factor, self.pivot, precision=exact)
         linear = jnp.einsum(f"bk,{_axes('bkl', omega)}->bl", self.slack, omega, precision=exact)
-        return -self.precision[:, None] * (linear + 0.5 * _square_distance(fitted, centre))
+        return self.square_total[:, None] * (linear + 0.5 * _square_distance(fitted, centre))
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class Modelled(Density):
+    """Problems whose model is a function.
+
+    Attributes:
+      problem: the flattened batch.
+    """
+
+    problem: ModelProblem
+
+    def excess(self, omega: jax.Array) -> jax.Array:
+        """Return half the sums of squared residuals of draws above the base, ``(B, L)``."""
+        num_problems = self.base.shape[0]
+        at_a_time = max(1, PREDICTED_ELEMENTS // (num_problems * self.problem.target.shape[-1]))
+
+        def one(problem, omega):
+            draws = jnp.moveaxis(omega, -1, 0)
+            return lax.map(problem.half_square, draws, batch_size=min(at_a_time, draws.shape[0]))
+
+        # What neither depends on the problem nor on its total, vmap computes once.
+        if omega.ndim == 2:
+            half_square = self.problem.vmap(lambda problem: one(problem, omega))
+            half_square = jnp.broadcast_to(half_square, (num_problems, omega.shape[-1]))
+        else:
+            half_square = self.problem.vmap(one, omega)
+        return half_square - self.base[:, None]
 
 
 def _axes(names: str, array: jax.Array) -> str:
@@ -110,7 +221,7 @@ def _square_distance(fitted: jax.Array, centre: jax.Array) -> jax.Array:
     return functools.reduce(jnp.add, terms)
 
 
-def gradient_at(problem: Problem, omega: jax.Array) -> tuple[jax.Array, jax.Array]:
+def gradient_at(problem: LinearProblem, omega: jax.Array) -> tuple[jax.Array, jax.Array]:
     """Return ``|r|^2 / 2`` and ``g = A'r`` with ``r = y / C - A omega``, for one problem."""
     exact = lax.Precision.HIGHEST
     residual = problem.projection / problem.total - jnp.matmul(problem.factor, omega, precision=exact)
@@ -119,8 +230,8 @@ def gradient_at(problem: Problem, omega: jax.Array) -> tuple[jax.Array, jax.Arra
     return half_square, jnp.matmul(residual, problem.factor, precision=exact) + cross
 
 
-def pivot_at(problem: Problem, omega: jax.Array) -> Pivoted:
-    """Return the log-likelihoods of a flattened batch, pivoted at a point of the simplex each, ``(B, K)``.
+def pivot_at(problem: LinearProblem, omega: jax.Array) -> Pivoted:
+    """Return the density of a flattened batch, pivoted at a point of the simplex each, ``(B, K)``.
 
     The pivot is a constant to automatic differentiation: the value does not depend on it.
     """
@@ -129,8 +240,56 @@ def pivot_at(problem: Problem, omega: jax.Array) -> Pivoted:
     def one(problem, pivot):
         half_square, gradient = gradient_at(problem, pivot)
         slack = lax.stop_gradient(gradient.max()) - gradient
-        precision = jnp.square(problem.total / problem.noise)
-        return slack, precision, log_normalizer(problem) - precision * (half_square - slack @ pivot)
+        square_total = jnp.square(problem.total)
+        base, improper = square_total * (half_square - slack @ pivot), jnp.bool_(False)
+        if isinstance(problem.noise, InverseGamma):
+            # Rounding hides a smaller base, whose logarithm matters here.
+            floor = 0.5 * jnp.square(2 * rounding(problem))
+            improper = problem.noise.scale + base <= floor
+            base = jnp.maximum(base, floor)
+        common = {
+            "base": base,
+            "noise": problem.noise,
+            "num_rows": problem.num_rows,
+            "log_volume": problem.log_volume,
+            "valid": problem.is_valid(),
+            "improper": improper,
+            "unbounded": jnp.bool_(False),
+        }
+        return common, {"slack": slack, "square_total": square_total}
 
-    slack, precision, log_peak = problem.vmap(one, pivot)
-    return Pivoted(problem.factor, pivot, slack, precision, log_peak, problem.prior)
+    common, own = problem.vmap(one, pivot)
+    return Pivoted(
+        **common, prior=problem.prior, constraint=problem.constraint, factor=problem.factor, pivot=pivot, **own
+    )
+
+
+def rounding(problem: LinearProblem) -> jax.Array:
+    """Return how far off a residual's length may be, because the reduced data are rounded, for one problem."""
+    target_size = jnp.sqrt(jnp.square(problem.projection).sum() + 2 * problem.rest)
+    column_size = jnp.sqrt(jnp.square(problem.factor).sum(0).max())
+    return 8 * jnp.finfo(problem.dtype).eps * lax.stop_gradient(target_size + problem.total * column_size)
+
+
+def modelled(problem: ModelProblem, bound: jax.Array) -> Modelled:
+    """Return the density of a flattened batch of models, relative to bounds of their half-squares, ``(B,)``."""
+
+    def one(problem, bound):
+        base, unbounded = bound, jnp.bool_(False)
+        if isinstance(problem.noise, InverseGamma):
+            # A perfect fit would be infinitely likely: relative to that of the prior's mean, which is no bound.
+            middle = lax.stop_gradient(problem.half_square(dirichlet.mean(problem.prior)))
+            unbounded = problem.noise.scale + bound <= 0
+            base = jnp.where(unbounded, jnp.where(middle > 0, middle, 1), bound)
+        return {
+            "base": base,
+            "noise": problem.noise,
+            "num_rows": problem.num_rows,
+            "log_volume": problem.log_volume,
+            "valid": problem.is_valid(),
+            "improper": jnp.bool_(False),
+            "unbounded": unbounded,
+        }
+
+    common = problem.vmap(one, lax.stop_gradient(bound))
+    return Modelled(**common, prior=problem.prior, constraint=problem.constraint, problem=problem)

@@ -9,15 +9,19 @@ import jax
 import jax.numpy as jnp
 from jax.sharding import PartitionSpec
 
-from . import dirichlet, validation
-from .density import pivot_at
+from . import constraints, dirichlet, noise, validation
+from .batching import map_blocks
+from .density import Density, modelled, pivot_at
 from .least_squares import simplex_optima
+from .model import ModelProblem, needs_bound, search_bound
+from .noise import InverseGamma
 from .placement import Placement, placement_of
-from .posterior import Posterior
-from .problem import Problem, map_blocks
+from .posterior import Posterior, Slack
+from .problem import LinearProblem, Problem
 from .random.sobol import MAX_DIMS
-from .samplers import IS, METHODS, RS, Method, Rounds
+from .samplers import IS, METHODS, RS, RSIRS, Method, Rounds
 from .status import Status
+from .weights import Estimate
 
 BLOCK_ELEMENTS = 1 << 20
 """Problems are computed together as long as their chunks of draws hold no more numbers than this."""
@@ -36,7 +40,7 @@ def fit(key: jax.Array, problem: Problem, method: str | Method = "is") -> Poster
 
     Args:
       key: a PRNG key, ``jax.random.key(0)``.
-      problem: see ``linear_problem``.
+      problem: see ``linear_problem`` and ``model_problem``.
       method: ``"rs"``, ``"is"``, ``"rsirs"``, ``"isirs"``, or an object such as ``IS(num_draws=1_000_000)``. Only
         ``"rs"`` and ``"is"`` estimate the posterior; the other two count the data again in each round, unless made with
         ``reuse_data=False``.
@@ -62,7 +66,7 @@ def fit(key: jax.Array, problem: Problem, method: str | Method = "is") -> Poster
     method, placement = resolve(method, problem), placement_of(problem)
     if placement is None:
         # A call of its own, so that what it compiles to serves all methods.
-        return _fit(key, problem, simplex_optima(problem), method)
+        return _fit(key, problem, _reference(key, problem, method), method)
     return _fit_placed(key, placement.place(problem), method, placement)
 
 
@@ -84,6 +88,11 @@ def resolve(method: Any, problem: Problem) -> Method:
     if isinstance(method, Rounds):
         validation.require_share("defensive", method.defensive)
     limit = MAX_DIMS // 2 - 1
+    if isinstance(method, (RS, RSIRS)) and needs_bound(problem):
+        raise ValueError(
+            "rejection sampling of a model whose noise is to be estimated needs a bound above 0 of its sum of squared "
+            'residuals (bound="search" looks for one), or noise=InverseGamma(...) with a positive scale'
+        )
     if not isinstance(method, RS) and method.points == "sobol" and num_components > limit:
         raise ValueError(f'points="sobol" serves up to {limit} components, not {num_components}; pass points="pseudo"')
     return method
@@ -94,7 +103,7 @@ def _fit_placed(key: jax.Array, problem: Problem, method: Method, placement: Pla
     """Fit each device's problems there, without the others; devices that hold copies divide the draws."""
 
     def fit_own(key, problem, method):
-        return _fit(key, problem, simplex_optima(problem), method, placement.copies)
+        return _fit(key, problem, _reference(key, problem, method), method, placement.copies)
 
     return jax.shard_map(
         fit_own,
@@ -105,37 +114,99 @@ def _fit_placed(key: jax.Array, problem: Problem, method: Method, placement: Pla
     )(key, problem, method)
 
 
+def _reference(key: jax.Array, problem: Problem, method: Method) -> jax.Array:
+    """Return what likelihoods will be relative to: constrained optima, ``(..., K)``, or a model's bounds, ``(...)``."""
+    if isinstance(problem, LinearProblem):
+        return simplex_optima(problem)
+    assert isinstance(problem, ModelProblem)
+    if problem.search and isinstance(method, (RS, RSIRS)):
+        return _search_bounds(jax.random.fold_in(key, 0x626F756E), problem)
+    return jnp.broadcast_to(problem.bound, problem.batch_shape)
+
+
+@jax.jit
+def _search_bounds(key: jax.Array, problem: ModelProblem) -> jax.Array:
+    return map_blocks(lambda flat: flat.vmap(functools.partial(search_bound, key)), problem)
+
+
 @functools.partial(jax.jit, static_argnames="axes")
-def _fit(key: jax.Array, problem: Problem, optima: jax.Array, method: Method, axes: tuple[str, ...] = ()) -> Posterior:
+def _fit(
+    key: jax.Array, problem: Problem, reference: jax.Array, method: Method, axes: tuple[str, ...] = ()
+) -> Posterior:
     shares_draws = problem.prior.ndim == 1 and isinstance(method, (IS, RS)) and problem.batch_shape
     per_problem = min(method.chunk, method.num_draws) * (1 if shares_draws else problem.num_components)
     block = max(1, BLOCK_ELEMENTS // per_problem)
-    return map_blocks(lambda flat, optima: _fit_block(key, flat, optima, method, axes), problem, block, (optima,))
+    return map_blocks(
+        lambda flat, reference: _fit_block(key, flat, reference, method, axes), problem, block, (reference,)
+    )
 
 
-def _fit_block(key: jax.Array, problem: Problem, optima: jax.Array, method: Method, axes: tuple[str, ...]) -> Posterior:
-    density = pivot_at(problem, optima)
+def _fit_block(
+    key: jax.Array, problem: Problem, reference: jax.Array, method: Method, axes: tuple[str, ...]
+) -> Posterior:
+    if isinstance(problem, LinearProblem):
+        density = pivot_at(problem, reference)
+    else:
+        assert isinstance(problem, ModelProblem)
+        density = modelled(problem, reference)
     found, alpha = method.run(key, density, axes)
-    valid = jnp.broadcast_to(problem.is_valid() & method.is_valid(), found.ess.shape)
+    valid = density.valid & method.is_valid()
     rounding = jnp.finfo(found.ess.dtype).eps * jnp.abs(found.log_evidence)
-    finite = (jnp.isfinite(found.mean) & jnp.isfinite(found.variance) & jnp.isfinite(alpha)).all(-1)
+    finite = (jnp.isfinite(found.mean) & jnp.isfinite(found.variance)).all(-1) & jnp.isfinite(alpha).all(-1)
     total = jnp.broadcast_to(problem.total, found.ess.shape)
+    constraint, num_components, num_params = problem.constraint, problem.num_components, problem.num_params
+    # Features of the draws are omega and, after it, theta / C where that is something else.
+    first = num_components if constraints.is_signed(constraint) else 0
+    chosen = slice(first, first + num_params)
 
     def trusted(value):
         return jnp.where(valid.reshape(-1, *(1,) * (value.ndim - 1)), value, jnp.nan)
 
+    def scaled(value):
+        return trusted(total.reshape(-1, *(1,) * (value.ndim - 1)) * value)
+
+    status = found.status | jnp.where(finite, 0, Status.NONFINITE) | jnp.where(density.improper, Status.IMPROPER, 0)
+    std = jnp.sqrt(found.variance)
+    slack = None
+    if constraints.has_slack(constraint):
+        slack = Slack(scaled(found.mean[:, num_components - 1]), scaled(std[:, num_components - 1]))
     return Posterior(
         alpha=trusted(alpha),
-        theta=trusted(total[:, None] * dirichlet.mode(alpha)),
-        mean=trusted(total[:, None] * found.mean),
-        std=trusted(total[:, None] * jnp.sqrt(found.variance)),
-        mean_stderr=trusted(total[:, None] * found.mean_stderr),
+        theta=scaled(constraints.unlift(constraint, dirichlet.mode(alpha))),
+        mean=scaled(found.mean[:, chosen]),
+        std=scaled(std[:, chosen]),
+        mean_stderr=scaled(found.mean_stderr[:, chosen]),
         log_evidence=trusted(found.log_evidence),
         log_evidence_stderr=trusted(found.log_evidence_stderr + rounding),
-        acceptance_rate=trusted(found.acceptance_rate),
+        acceptance_rate=trusted(jnp.where(density.unbounded, 0, found.acceptance_rate)),
         ess=trusted(found.ess),
         pareto_k=trusted(found.pareto_k),
-        status=jnp.where(valid, found.status | jnp.where(finite, 0, Status.NONFINITE), Status.NONFINITE),
+        status=jnp.where(valid, status, Status.NONFINITE),
         total=total,
+        draws=scaled(jnp.swapaxes(found.draws[:, chosen, : _kept(method, found)], -1, -2)),
+        draw_weights=trusted(found.draw_weights[:, : _kept(method, found)]),
+        slack=slack,
+        noise=jax.tree.map(trusted, _noise(density, found)),
         method=method.name,
+        constraint=constraint,
+        certified=not (isinstance(problem, ModelProblem) and problem.search),
+        sharpened=method.is_sharpened,
     )
+
+
+def _kept(method: Method, found: Estimate) -> int:
+    """Return how many draws the posterior keeps; those that only the noise needed are not among them."""
+    return found.draws.shape[-1] if method.keep else 0
+
+
+def _noise(density: Density, found: Estimate) -> InverseGamma | None:
+    """Return the posterior of the noise's level, if it is to be estimated."""
+    if not isinstance(density.noise, InverseGamma):
+        return None
+    draws, weights = found.draws[:, : density.shape[1]], found.draw_weights
+    half_square = density.base[:, None] + density.excess(draws)
+    # Without a draw, as when rejection sampling accepts none, the best fit is all that is known.
+    empty = weights.sum(-1, keepdims=True) <= 0
+    half_square = jnp.where(empty, density.base[:, None], half_square)
+    weights = jnp.where(empty, 1 / weights.shape[-1], weights)
+    return noise.match_posterior(density.noise, density.num_rows, half_square, weights)

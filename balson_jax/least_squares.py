@@ -15,8 +15,11 @@ import jax.numpy as jnp
 from jax import lax
 from jax.scipy.linalg import cho_solve
 
-from .density import gradient_at
-from .problem import Problem, map_blocks
+from . import constraints
+from .batching import map_blocks
+from .density import gradient_at, rounding
+from .noise import InverseGamma
+from .problem import LinearProblem
 
 ITERATIONS = {"float32": 14, "float64": 22}
 POLISH_STEPS = 3
@@ -31,8 +34,8 @@ class LeastSquares(NamedTuple):
     """The constrained optimum, with the problem's batch axes leading.
 
     Attributes:
-      theta: the solution, ``(..., K)``, nonnegative with sum ``total``.
-      objective: half the sum of squared residuals in units of the noise, at ``theta``.
+      theta: the solution, ``(..., P)``, which keeps the problem's constraint.
+      objective: half the sum of squared residuals at ``theta``, in units of the noise, where its level was given.
       bound: no feasible theta has a smaller objective, the rounding of the reduced data included.
       gap: ``objective - bound``, nonnegative.
     """
@@ -43,49 +46,52 @@ class LeastSquares(NamedTuple):
     gap: jax.Array
 
 
-def least_squares(problem: Problem) -> LeastSquares:
+def least_squares(problem: LinearProblem) -> LeastSquares:
     """Return the constrained least-squares optimum of one problem or a batch, and how far off it can be.
 
     A constant to automatic differentiation.
 
     >>> import jax.numpy as jnp
     >>> from balson_jax import linear_problem
-    >>> solution = least_squares(linear_problem(jnp.eye(3), jnp.array([0.9, 0.4, -1.0])))
+    >>> solution = least_squares(linear_problem(jnp.eye(3), jnp.array([0.9, 0.4, -1.0]), noise=1.0))
     >>> [round(value, 3) for value in solution.theta.tolist()]
     [0.75, 0.25, 0.0]
     """
+    if not isinstance(problem, LinearProblem):
+        raise ValueError(f"problem is a {type(problem).__name__}; least_squares needs one of linear_problem")
     return _certify(problem, simplex_optima(problem))
 
 
 @jax.jit
-def simplex_optima(problem: Problem) -> jax.Array:
+def simplex_optima(problem: LinearProblem) -> jax.Array:
     """Return the constrained optima ``omega = theta / total`` of one problem or a batch, ``(..., K)``."""
     block = max(1, BLOCK_ELEMENTS // problem.num_components**2)
     return map_blocks(lambda flat: flat.vmap(simplex_optimum), problem, block)
 
 
 @jax.jit
-def _certify(problem: Problem, omega: jax.Array) -> LeastSquares:
+def _certify(problem: LinearProblem, omega: jax.Array) -> LeastSquares:
     return map_blocks(lambda flat, omega: flat.vmap(_certified, omega), problem, arrays=(omega,))
 
 
-def _certified(problem: Problem, omega: jax.Array) -> LeastSquares:
+def _certified(problem: LinearProblem, omega: jax.Array) -> LeastSquares:
     half_square, gradient = gradient_at(problem, omega)
     square = 2 * jnp.maximum(half_square, 0)
     objective = 0.5 * square
-    # How far off the residual may be, because the reduced data are rounded; what this does to the gap, and the square.
-    target_size = jnp.sqrt(jnp.square(problem.projection).sum() + 2 * problem.rest) / problem.total
+    # What the rounding of the reduced data does to the gap, and to the square.
     column_size = jnp.sqrt(jnp.square(problem.factor).sum(0).max())
-    error = 8 * jnp.finfo(objective.dtype).eps * (target_size + column_size)
+    error = rounding(problem) / problem.total
     gap = (gradient.max() - gradient) @ omega + 2 * column_size * error
     dual = jnp.square(jnp.maximum(square - gap, 0)) / jnp.where(square > 0, 2 * square, 1)
     bound = jnp.clip(dual - error * (jnp.sqrt(square) + error), 0, objective)
-    scale = jnp.square(problem.total / problem.noise)
-    solution = LeastSquares(problem.total * omega, scale * objective, scale * bound, scale * (objective - bound))
+    level = 1.0 if isinstance(problem.noise, InverseGamma) else problem.noise
+    scale = jnp.square(problem.total / level)
+    theta = problem.total * constraints.unlift(problem.constraint, omega)
+    solution = LeastSquares(theta, scale * objective, scale * bound, scale * (objective - bound))
     return lax.stop_gradient(solution)
 
 
-def simplex_optimum(problem: Problem) -> jax.Array:
+def simplex_optimum(problem: LinearProblem) -> jax.Array:
     """Return the constrained optimum ``omega = theta / total`` of one problem, ``(K,)``."""
     problem = lax.stop_gradient(problem)
     hessian = jnp.matmul(problem.factor.T, problem.factor, precision=lax.Precision.HIGHEST)
@@ -105,20 +111,20 @@ class _Candidate(NamedTuple):
     gap: jax.Array
 
 
-def _candidate(problem: Problem, omega: jax.Array) -> _Candidate:
+def _candidate(problem: LinearProblem, omega: jax.Array) -> _Candidate:
     omega = jnp.maximum(omega, 0)
     omega = omega / omega.sum()
     gradient = gradient_at(problem, omega)[1]
     return _Candidate(omega, gradient, (gradient.max() - gradient) @ omega)
 
 
-def _better(problem: Problem, best: _Candidate, omega: jax.Array) -> _Candidate:
+def _better(problem: LinearProblem, best: _Candidate, omega: jax.Array) -> _Candidate:
     new = _candidate(problem, omega)
     # False where the new gap is NaN: a failed factorisation never replaces a good point.
     return jax.tree.map(lambda a, b: jnp.where(new.gap < best.gap, a, b), new, best)
 
 
-def _interior_point(problem: Problem, hessian: jax.Array) -> _Candidate:
+def _interior_point(problem: LinearProblem, hessian: jax.Array) -> _Candidate:
     num_components = hessian.shape[-1]
     uniform = jnp.full(num_components, 1 / num_components, hessian.dtype)
     best = _candidate(problem, uniform)
@@ -166,7 +172,7 @@ def _step_length(value: jax.Array, change: jax.Array) -> jax.Array:
     return jnp.minimum(1.0, jnp.where(falling, -value / jnp.where(falling, change, -1), jnp.inf).min())
 
 
-def _newton_on_support(problem: Problem, hessian: jax.Array, best: _Candidate) -> jax.Array:
+def _newton_on_support(problem: LinearProblem, hessian: jax.Array, best: _Candidate) -> jax.Array:
     """Return the equality-constrained optimum over the components that seem to be positive."""
     scale = jnp.maximum(jnp.abs(hessian).max(), jnp.finfo(hessian.dtype).tiny)
     slack = (best.gradient.max() - best.gradient) / scale

@@ -35,7 +35,7 @@ def shard(problem: Problem, mesh: Mesh, over: Literal["problems", "draws"] | Non
     >>> import jax.numpy as jnp
     >>> from balson_jax import linear_problem
     >>> mesh = jax.make_mesh((1,), ("devices",))
-    >>> problem = linear_problem(jnp.eye(3), jnp.ones((4, 3)) / 3)
+    >>> problem = linear_problem(jnp.eye(3), jnp.ones((4, 3)) / 3, noise=1.0)
     >>> shard(problem, mesh).batch_shape
     (4,)
     """

@@ -1,17 +1,27 @@
-"""The result of a fit: moments, the approximating Dirichlet, its sparse mode, diagnostics, and a table to read."""
+"""The result of a fit: moments, kept draws, the approximating Dirichlet, its sparse mode, diagnostics, a table."""
 
 from __future__ import annotations
 
 import dataclasses
+import functools
+import math
+import os
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import lax
 
-from . import dirichlet, random, validation
+from . import constraints, dirichlet, storage, validation
+from .constraints import Constraint
+from .noise import InverseGamma
 from .status import Status
 from .summary import summarize
+
+CURVE_ELEMENTS = 1 << 22
+"""Curves of kept draws are computed for as many problems at a time as hold no more numbers than this."""
 
 
 class FitError(RuntimeError):
@@ -19,12 +29,19 @@ class FitError(RuntimeError):
 
 
 class Prediction(NamedTuple):
-    """What the posterior says of ``design @ theta``; each field has the shape ``(..., N)``."""
+    """What the posterior says of a curve; each field has the curve's shape, after the batch's axes."""
 
     mean: jax.Array
     std: jax.Array
     lower: jax.Array
     upper: jax.Array
+
+
+class Slack(NamedTuple):
+    """What the posterior says of the part of the total that is left, ``(...)``."""
+
+    mean: jax.Array
+    std: jax.Array
 
 
 @jax.tree_util.register_dataclass
@@ -33,20 +50,29 @@ class Posterior:
     """The posterior of ``theta`` for one problem or a batch, whose axes lead every field.
 
     Attributes:
-      alpha: concentrations of the approximating Dirichlet of ``theta / total``, ``(..., K)``.
-      theta: its sparse mode times ``total``: the paper's point estimate, ``(..., K)``.
-      mean: posterior mean of theta, from the weighted draws themselves, ``(..., K)``.
-      std: posterior standard deviation of theta, from the weighted draws themselves, ``(..., K)``.
-      mean_stderr: Monte Carlo standard error of ``mean``, ``(..., K)``.
-      log_evidence: log of the marginal likelihood, constants included; for RSIRS and ISIRS that of the last round.
+      alpha: concentrations of the approximating Dirichlet of omega, ``(..., K)``: of ``theta / total``, unless the
+        constraint lifts it (see ``constraints``).
+      theta: its sparse mode, as theta: the paper's point estimate, ``(..., P)``.
+      mean: posterior mean of theta, from all weighted draws, ``(..., P)``.
+      std: posterior standard deviation of theta, from all weighted draws, ``(..., P)``.
+      mean_stderr: Monte Carlo standard error of ``mean``, ``(..., P)``.
+      log_evidence: log of the marginal likelihood, constants included; for RSIRS and ISIRS that of the last round. With
+        ``noise="estimate"`` it has an arbitrary constant, and compares only with others of the kind.
       log_evidence_stderr: its Monte Carlo standard error, plus the rounding of a large number.
-      acceptance_rate: evidence over the likelihood's certified peak: what rejection sampling accepts.
+      acceptance_rate: evidence over the likelihood's bound: what rejection sampling accepts.
       ess: effective number of draws (of the worst round).
       pareto_k: shape of the weights' tail (of the worst round); ``-inf`` where all weights are equal, as for RS;
         NaN with ``diagnose_tail=False``.
       status: ``Status`` as an integer; troubles of all rounds.
-      total: the sum of theta.
+      total: the constant C.
+      draws: some draws of theta that stand for all, ``(..., D, P)``; how many is the method's ``keep``.
+      draw_weights: their weights, of sum one, ``(..., D)``.
+      slack: mean and standard deviation of what is left of the total, or ``None`` if the constraint has no slack.
+      noise: posterior of the noise's level, with ``mean``, ``std`` and ``interval``, or ``None`` if it was given.
       method: name of the method.
+      constraint: the problem's.
+      certified: whether the bound of rejection sampling is proven.
+      sharpened: whether the data were counted more than once, so that this is not the posterior.
     """
 
     alpha: jax.Array
@@ -61,11 +87,18 @@ class Posterior:
     pareto_k: jax.Array
     status: jax.Array
     total: jax.Array
+    draws: jax.Array
+    draw_weights: jax.Array
+    slack: Slack | None
+    noise: InverseGamma | None
     method: str = dataclasses.field(metadata={"static": True})
+    constraint: Constraint = dataclasses.field(default="equal", metadata={"static": True})
+    certified: bool = dataclasses.field(default=True, metadata={"static": True})
+    sharpened: bool = dataclasses.field(default=False, metadata={"static": True})
 
     @property
-    def num_components(self) -> int:
-        """The number K of components of theta."""
+    def num_params(self) -> int:
+        """The number P of parameters theta."""
         return self.mean.shape[-1]
 
     @property
@@ -78,57 +111,92 @@ class Posterior:
         if not self.batch_shape:
             raise TypeError("this is the posterior of one problem; there is no batch to index")
         chosen = jnp.arange(self.status.size).reshape(self.batch_shape)[index]
-        flat = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[len(self.batch_shape) :]), self)
+        flat = jax.tree.map(lambda leaf: leaf.reshape(self.status.size, *leaf.shape[len(self.batch_shape) :]), self)
         return jax.tree.map(lambda leaf: leaf[chosen], flat)
 
     def interval(self, level: float = 0.9) -> tuple[jax.Array, jax.Array]:
-        """Return the ends of central intervals of each component, ``(..., K)``.
+        """Return the ends of central intervals of each parameter, ``(..., P)``.
 
-        Quantiles of the Beta distribution with the component's own mean and standard deviation. (The approximating
-        Dirichlet has one precision for all components and fits their spreads less well;
-        ``dirichlet.marginal_interval(posterior.alpha)`` gives its intervals.)
+        Quantiles of the kept draws; with the default 512 of them, an end is off by about a tenth of a standard
+        deviation. If none were kept: quantiles of Beta distributions with the parameters' means and standard
+        deviations, which signed parameters do not have.
         """
-        _check_level(level)
+        validation.require_share("level", level)
+        if self.draws.shape[-2]:
+            tail = 0.5 * (1 - jnp.asarray(level, self.mean.dtype))
+            return _quantiles(jnp.moveaxis(self.draws, -1, -2), self.draw_weights[..., None, :], tail)
+        if constraints.is_signed(self.constraint):
+            raise ValueError(f"constraint={self.constraint!r} takes its intervals from kept draws; {_REMEDY}")
         scale = self.total[..., None]
         lower, upper = _matched_beta(self.mean / scale, jnp.square(self.std / scale), level)
         return scale * lower, scale * upper
 
     def sample(self, key: jax.Array, n: int) -> jax.Array:
-        """Return ``n`` draws of theta from the approximating Dirichlet, ``(n, ..., K)``."""
+        """Return ``n`` draws of theta, ``(n, ..., P)``: taken from the kept ones by weight, so that some may repeat."""
         validation.require_at_least("n", n, 1)
         key = validation.typed_key(key)
-        omega = random.dirichlet(key, self.alpha, (n, *self.batch_shape), self.alpha.dtype)
-        return self.total[..., None] * omega
+        self._require_draws("sample")
+        uniforms = jax.random.uniform(key, (*self.batch_shape, n), self.draw_weights.dtype)
+        return jnp.moveaxis(_resample(self.draws, self.draw_weights, uniforms), -2, 0)
 
-    def predict(self, design: Any, level: float = 0.9) -> Prediction:
-        """Return mean, standard deviation and a band of ``design @ theta``, without the noise.
+    def predict(self, model: Any, level: float = 0.9) -> Prediction:
+        """Return mean, standard deviation and a band of a curve, without the noise.
 
-        The mean is the posterior's. The spread is that of the approximating Dirichlet, which knows nothing of the
-        posterior's correlations: where columns of the design resemble each other, as those of a polynomial do, the data
-        fix the curve better than its coefficients, and the band comes out two or three times too wide. The band is the
-        central interval of a Beta distribution on the range of values that ``design @ theta`` can take.
+        From the kept draws, but for the mean of ``design @ theta``, which is exact.
 
         Args:
-          design: ``(..., N, K)``; leading axes broadcast against the batch.
-          level: probability of the band.
+          model: a design ``(..., N, P)``, whose leading axes broadcast against the batch; or a JAX function of theta,
+            ``(P,)``, that returns an array, as ``lambda theta: predict(theta, new_inputs)``.
+          level: probability of the band at each point.
         """
-        _check_level(level)
-        design = validation.float_array("design", design, self.mean.dtype)
-        if design.ndim < 2 or design.shape[-1] != self.num_components:
-            raise ValueError(
-                f"design has shape {design.shape}; its last axis must have {self.num_components} components"
-            )
-        scale = self.total[..., None]
-        centre = dirichlet.mean(self.alpha)
-        mean = jnp.einsum("...nk,...k->...n", design, self.mean)
-        fitted = jnp.einsum("...nk,...k->...n", design, centre)
-        square = jnp.einsum("...nk,...k->...n", jnp.square(design - fitted[..., None]), centre)
-        variance = square / (self.alpha.sum(-1)[..., None] + 1)
-        low, high = design.min(-1), design.max(-1)
-        width = jnp.where(high > low, high - low, 1)
-        lower, upper = _matched_beta((mean / scale - low) / width, variance / width**2, level)
-        std = scale * jnp.sqrt(variance)
-        return Prediction(mean, std, scale * (low + width * lower), scale * (low + width * upper))
+        validation.require_share("level", level)
+        self._require_draws("predict")
+        if callable(model):
+            return _curves(self, model, level)
+        design = validation.float_array("design", model, self.mean.dtype)
+        if design.ndim < 2 or design.shape[-1] != self.num_params:
+            raise ValueError(f"design has shape {design.shape}; its last axis must have {self.num_params} components")
+        batch = np.broadcast_shapes(design.shape[:-2], self.batch_shape)
+        wide = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (*batch, *leaf.shape[len(self.batch_shape) :])), self)
+        own = design if design.ndim == 2 else jnp.broadcast_to(design, (*batch, *design.shape[-2:]))
+        found = _curves(wide, jnp.matmul, level, own)
+        return found._replace(mean=jnp.einsum("...nk,...k->...n", design, self.mean))
+
+    def _require_draws(self, name: str) -> None:
+        if not self.draws.shape[-2]:
+            raise ValueError(f"{name} needs kept draws; {_REMEDY}")
+
+    def save(self, path: str | os.PathLike) -> None:
+        """Write the posterior to a NumPy ``.npz`` file, which ``Posterior.load`` reads."""
+        storage.save(path, jax.tree.map(np.asarray, self.arrays()), self._words())
+
+    @staticmethod
+    def load(path: str | os.PathLike) -> Posterior:
+        """Return the posterior that ``save`` wrote to a file, with NumPy arrays for fields."""
+        arrays, words = storage.load(path)
+        return Posterior.from_arrays(arrays, words)
+
+    def arrays(self) -> dict[str, Any]:
+        """Return the arrays by name; those of ``slack`` and ``noise`` as ``"slack.mean"``."""
+        found = {}
+        for path, leaf in jax.tree_util.tree_leaves_with_path(self):
+            found[".".join(entry.name for entry in path)] = leaf
+        return found
+
+    def _words(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in ("method", "constraint", "certified", "sharpened")}
+
+    @staticmethod
+    def from_arrays(arrays: dict[str, Any], words: dict[str, Any]) -> Posterior:
+        """Return the posterior with these arrays, by name, and these other fields."""
+        plain = {name: array for name, array in arrays.items() if "." not in name}
+        parts = {"slack": Slack, "noise": InverseGamma}
+        for part, make in parts.items():
+            own = {
+                name.removeprefix(f"{part}."): array for name, array in arrays.items() if name.startswith(f"{part}.")
+            }
+            plain[part] = make(**own) if own else None
+        return Posterior(**plain, **words)
 
     def raise_for_status(self) -> None:
         """Raise ``FitError``, saying what is wrong and where, unless every problem's status is ``OK``."""
@@ -144,7 +212,7 @@ class Posterior:
 
     def summary(self, level: float = 0.9) -> str:
         """Return a table for people: the components of one problem, or an overview of a batch."""
-        _check_level(level)
+        validation.require_share("level", level)
         return summarize(self, level)
 
     def __repr__(self) -> str:
@@ -157,8 +225,67 @@ class Posterior:
         return f"Posterior(method={self.method!r}, ...)"
 
 
-def _check_level(level: float) -> None:
-    validation.require_share("level", level)
+_REMEDY = "none were kept: fit with a method whose keep is above 0, such as IS(keep=512)"
+
+
+@jax.jit
+def _quantiles(values: jax.Array, weights: jax.Array, tail: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """Return the quantiles at ``tail`` and ``1 - tail`` of weighted values, over the last axis."""
+    weights = jnp.broadcast_to(weights, values.shape)
+    order = jnp.argsort(values, axis=-1)
+    values, weights = jnp.take_along_axis(values, order, -1), jnp.take_along_axis(weights, order, -1)
+    # A draw stands in the middle of its weight; those of no weight are nowhere.
+    ranks = jnp.where(weights > 0, jnp.cumsum(weights, -1) - 0.5 * weights, jnp.nan)
+
+    def interpolate(ranks, values, at):
+        counts = ~jnp.isnan(ranks)
+        below, above = counts & (ranks <= at), counts & (ranks >= at)
+        last = jnp.where(below, jnp.arange(ranks.size), -1).max()
+        first = jnp.where(above, jnp.arange(ranks.size), ranks.size).min()
+        last, first = jnp.where(last < 0, first, last), jnp.where(first == ranks.size, last, first)
+        width = ranks[first] - ranks[last]
+        share = jnp.where(width > 0, (at - ranks[last]) / jnp.where(width > 0, width, 1), 0)
+        found = values[last] + share * (values[first] - values[last])
+        return jnp.where(counts.any(), found, jnp.nan)
+
+    each = jnp.vectorize(interpolate, signature="(d),(d),()->()")
+    return each(ranks, values, tail), each(ranks, values, 1 - tail)
+
+
+@jax.jit
+def _resample(draws: jax.Array, weights: jax.Array, uniforms: jax.Array) -> jax.Array:
+    """Return draws ``(..., n, P)`` chosen by weight, from uniforms ``(..., n)``."""
+    ranks = jnp.cumsum(weights, -1)
+    ranks = ranks / ranks[..., -1:]
+    find = jnp.vectorize(functools.partial(jnp.searchsorted, side="right"), signature="(d),(n)->(n)")
+    index = jnp.minimum(find(ranks, uniforms), draws.shape[-2] - 1)
+    return jnp.take_along_axis(draws, index[..., None], axis=-2)
+
+
+def _curves(
+    posterior: Posterior, model: Callable[..., Any], level: float, design: jax.Array | None = None
+) -> Prediction:
+    """Return what weighted draws say of ``model(theta)``, or of ``model(design, theta)``, problem by problem."""
+    batch, tail = posterior.batch_shape, 0.5 * (1 - jnp.asarray(level, posterior.mean.dtype))
+    draws = posterior.draws.reshape(-1, *posterior.draws.shape[len(batch) :])
+    weights = posterior.draw_weights.reshape(-1, posterior.draw_weights.shape[-1])
+    own = () if design is None or design.ndim == 2 else (design.reshape(-1, *design.shape[-2:]),)
+
+    def one(parts):
+        draws, weights, *rows = parts
+        function = model if design is None else functools.partial(model, *(rows or (design,)))
+        curves = jax.vmap(function)(draws)
+        spread = weights.reshape(-1, *(1,) * (curves.ndim - 1))
+        mean = (spread * curves).sum(0)
+        std = jnp.sqrt((spread * jnp.square(curves - mean)).sum(0))
+        return Prediction(mean, std, *_quantiles(jnp.moveaxis(curves, 0, -1), weights, tail))
+
+    example = jax.eval_shape(one, (draws[0], weights[0], *(array[0] for array in own))) if len(draws) else None
+    size = draws.shape[1] * (math.prod(example.mean.shape) if example else 1)
+    found = lax.map(
+        one, (draws, weights, *own), batch_size=max(1, min(CURVE_ELEMENTS // max(size, 1), max(len(draws), 1)))
+    )
+    return jax.tree.map(lambda leaf: leaf.reshape(batch + leaf.shape[1:]), found)
 
 
 @jax.jit

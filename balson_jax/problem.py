@@ -1,10 +1,10 @@
 """What is fitted: design, target, noise, constraint and prior, checked and reduced.
 
-The model is ``y = A theta + noise`` with ``theta = C omega`` and ``omega`` on the simplex (the paper's eq. 1, with
-equality). N rows matter only through a thin QR factorisation ``A = Q R``, made once: with ``q = Q'y`` and the part
+The model is ``y = A theta + noise`` with theta on a simplex or a cut of one (see ``constraints``), the paper's eq. 1.
+N rows matter only through a thin QR factorisation ``A = Q R``, made once: with ``q = Q'y`` and the part
 ``rho = y - Q q`` of the target that no ``theta`` reaches,
 
-    |y - C A omega|^2 = |q - C R omega|^2 - 2 C omega'(A'rho) + |rho|^2.
+    |y - A theta|^2 = |q - R theta|^2 - 2 theta'(A'rho) + |rho|^2.
 
 ``A'rho`` is zero but for rounding, which it corrects. It also carries derivatives: with ``Q`` held constant the right
 side has the same first derivatives in ``A`` and ``y`` as the left for designs of any rank, where a derivative
@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -23,29 +22,78 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from . import validation
+from . import constraints, rows, validation
+from .batching import Batched, map_blocks
+from .constraints import CONSTRAINTS, Constraint
+from .noise import InverseGamma, Noise
 
-CONSTRAINTS = ("equal",)
+REDUCED_ELEMENTS = 1 << 22
+"""Problems whose rows differ are reduced together as long as their designs hold no more numbers than this."""
+
+
+class Problem(Batched):
+    """What every kind of problem has: a constraint, a prior, a level of noise; ``fit`` takes any of them.
+
+    ``linear_problem`` makes one from a design, ``model_problem`` from a function. Fields all kinds share:
+
+    Attributes:
+      total: the constant C, ``(...)``.
+      noise: the standard deviation of the (whitened) noise, ``(...)``, or the prior of its square.
+      prior: the prior's concentrations, ``(..., K)``, of all components of omega.
+      num_rows: the number of observations that count, ``(...)``, in the floating dtype.
+      log_volume: log-determinant of the whitening, ``(...)``.
+      constraint: one of ``constraints.CONSTRAINTS``.
+    """
+
+    total: jax.Array
+    noise: Noise
+    prior: jax.Array
+    num_rows: jax.Array
+    log_volume: jax.Array
+    constraint: Constraint
+
+    @property
+    def num_components(self) -> int:
+        """The number K of components of omega."""
+        return self.prior.shape[-1]
+
+    @property
+    def num_params(self) -> int:
+        """The number of parameters theta: K, unless the constraint lifts them."""
+        return constraints.num_params(self.constraint, self.num_components)
+
+    @property
+    def dtype(self) -> jnp.dtype:
+        """The floating dtype in which the problem is solved."""
+        return self.prior.dtype
+
+    @property
+    def estimates_noise(self) -> bool:
+        """Whether the level of the noise is unknown."""
+        return isinstance(self.noise, InverseGamma)
+
+    def is_valid(self) -> jax.Array:
+        """Return, per problem, whether every number is finite and in its domain; usable inside a trace."""
+        if isinstance(self.noise, InverseGamma):
+            noise = (self.noise.shape >= 0) & (self.noise.scale >= 0)
+        else:
+            noise = self.noise > 0
+        return self.all_finite() & (self.total > 0) & noise & (self.prior > 0).all(-1) & (self.num_rows >= 1)
 
 
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
-class Problem:
+class LinearProblem(Problem):
     """One linear problem or a batch: a pytree whose leaves have broadcasting leading axes.
 
-    Made by ``linear_problem``; M is ``min(N, K)``. A leaf that all problems share is stored once.
+    Made by ``linear_problem``; M is ``min(N, P)`` for N rows and P parameters. A leaf that all problems share is stored
+    once. The fields that all problems have are described in ``Problem``.
 
     Attributes:
-      factor: R of the design's QR factorisation, ``(..., M, K)``.
+      factor: R of the design's QR factorisation, lifted to omega's components, ``(..., M, K)``.
       projection: ``Q'y``, ``(..., M)``.
-      cross: ``A'rho``, ``(..., K)``.
+      cross: ``A'rho``, lifted, ``(..., K)``.
       rest: ``|rho|^2 / 2``, ``(...)``.
-      num_rows: the number of observations, ``(...)``, in the floating dtype.
-      log_volume: the sum of the logarithms of the row weights that whitened the design, ``(...)``.
-      total: the constant C, ``(...)``.
-      noise: the standard deviation of the (whitened) noise, ``(...)``.
-      prior: the prior's concentrations, ``(..., K)``.
-      constraint: which constraint holds; ``"equal"`` means ``sum(theta) = C``.
     """
 
     factor: jax.Array
@@ -55,65 +103,13 @@ class Problem:
     num_rows: jax.Array
     log_volume: jax.Array
     total: jax.Array
-    noise: jax.Array
+    noise: Noise
     prior: jax.Array
-    constraint: str = dataclasses.field(default="equal", metadata={"static": True})
+    constraint: Constraint = dataclasses.field(default="equal", metadata={"static": True})
 
-    @property
-    def num_components(self) -> int:
-        """The number K of components of theta."""
-        return self.factor.shape[-1]
-
-    @property
-    def batch_shape(self) -> tuple[int, ...]:
-        """The shape of the batch: ``()`` for one problem."""
-        pairs = zip(self._leaves(), self._event_ndims(), strict=True)
-        return np.broadcast_shapes(*(leaf.shape[: leaf.ndim - ndim] for leaf, ndim in pairs))
-
-    @property
-    def dtype(self) -> jnp.dtype:
-        """The floating dtype in which the problem is solved."""
-        return self.factor.dtype
-
-    def _leaves(self) -> list[jax.Array]:
-        return jax.tree.leaves(self)
-
-    def _event_ndims(self) -> list[int]:
-        return [2, 1, 1, 0, 0, 0, 0, 0, 1]
-
-    def flatten_batch(self) -> Problem:
-        """Return the problem with its batch as one leading axis, which leaves that all problems share don't have.
-
-        Where there is nothing to share, because there is one problem, every leaf has the axis.
-        """
-        batch = self.batch_shape
-        count = math.prod(batch)
-
-        def flatten(leaf, ndim):
-            own, event = leaf.shape[: leaf.ndim - ndim], leaf.shape[leaf.ndim - ndim :]
-            if count != 1 and all(size == 1 for size in own):
-                return leaf.reshape(event)
-            return jnp.broadcast_to(leaf, batch + event).reshape(count, *event)
-
-        return self.map_leaves(flatten)
-
-    def vmap(self, function: Callable[..., Any], *arrays: jax.Array) -> Any:
-        """Apply a function of one problem, and of arrays' rows, to each problem of a flattened batch."""
-        axes = self.map_leaves(lambda leaf, ndim: 0 if leaf.ndim > ndim else None)
-        return jax.vmap(function, in_axes=(axes, *(0 for _ in arrays)))(self, *arrays)
-
-    def map_leaves(self, function: Callable[[jax.Array, int], Any]) -> Problem:
-        """Apply a function of a leaf, and of the number of its axes that are not the batch's, to every leaf."""
-        leaves = [function(leaf, ndim) for leaf, ndim in zip(self._leaves(), self._event_ndims(), strict=True)]
-        return jax.tree.unflatten(jax.tree.structure(self), leaves)
-
-    def is_valid(self) -> jax.Array:
-        """Return, per problem, whether every number is finite and in its domain; usable inside a trace."""
-        positive = (self.total > 0) & (self.noise > 0) & (self.prior > 0).all(-1)
-        finite = jnp.bool_(True)
-        for leaf, ndim in zip(self._leaves(), self._event_ndims(), strict=True):
-            finite = finite & jnp.isfinite(leaf).all(tuple(range(leaf.ndim - ndim, leaf.ndim)))
-        return jnp.broadcast_to(positive & finite, self.batch_shape)
+    def event_ndims(self) -> list[int]:
+        """Return, for each leaf, how many of its last axes belong to one problem."""
+        return [2, 1, 1, 0, 0, 0, 0, *(0 for _ in jax.tree.leaves(self.noise)), 1]
 
 
 def linear_problem(
@@ -121,165 +117,126 @@ def linear_problem(
     target: Any,
     *,
     total: Any = 1.0,
-    constraint: str = "equal",
-    noise: Any = 1.0,
+    constraint: Constraint = "equal",
+    noise: Any = "estimate",
     prior: Any = 1.0,
+    slack_prior: Any = 1.0,
     weights: Any = None,
-) -> Problem:
-    """Return the problem of fitting ``target = design @ theta`` with ``theta >= 0`` and ``sum(theta) = total``.
+    mask: Any = None,
+    missing: rows.Missing = "raise",
+    row_axes: int = 1,
+) -> LinearProblem:
+    """Return the problem of fitting ``target = design @ theta`` under a constraint on theta.
 
-    Leading axes are a batch and broadcast, as in ``jnp.linalg``: a design ``(N, K)`` with a target ``(P, N)`` is P
+    Leading axes are a batch and broadcast, as in ``jnp.linalg``: a design ``(N, P)`` with a target ``(B, N)`` is B
     problems that share one design, which is stored and factorised once.
 
     Args:
-      design: ``(..., N, K)``, one column per component of theta; K at least 2.
+      design: ``(..., N, P)``, one column per parameter theta.
       target: ``(..., N)``.
-      total: the sum of theta: a number, or one per problem.
-      constraint: ``"equal"``.
-      noise: standard deviation of the noise: a number, one per problem (the batch's shape), or one per row (ending in
-        an axis of length N). A 1-D array that could be either is refused.
-      prior: concentrations of the Dirichlet prior on ``theta / total``: a number, one per component (ending in an axis
-        of length K), or one per problem (the batch's shape, where that doesn't end in K).
-      weights: not supported yet; ``None``.
+      total: the constant C of the constraint: a number, or one per problem.
+      constraint: ``"equal"`` (theta >= 0 of sum C), ``"at_most"`` (theta >= 0, a sum of at most C), ``"signed"``
+        (``sum(|theta|) <= C``, as theta is the difference of two nonnegative parts that together sum to C), or
+        ``"signed_at_most"`` (the parts sum to at most C). See ``constraints``.
+      noise: ``"estimate"`` integrates an unknown level out under the scale-invariant prior, an ``InverseGamma`` under
+        that one. Or the standard deviation: a number, one per problem (the batch's shape), or one per row (ending in an
+        axis of length N; a 1-D array that could be either is refused). Or ``Correlated``, with a covariance.
+      prior: concentrations of the Dirichlet prior on omega: a number, one per parameter (ending in an axis of length P;
+        with a signed constraint for both signs alike, or 2 P of them), or one per problem (the batch's shape, where
+        that doesn't end in P).
+      slack_prior: concentration of the slack, where the constraint has one: a number, or one per problem.
+      weights: of the rows, nonnegative, ``(..., N)``: an observation of weight w has the noise's variance divided by w,
+        and counts as one; of weight zero it does not count.
+      mask: booleans ``(..., N)``, ``True`` for rows that count.
+      missing: ``"drop"`` drops rows whose target is NaN; ``"raise"`` refuses them.
+      row_axes: how many axes of the target are rows: 2 for vector outputs, with a design ``(..., N, M, P)``, a target
+        ``(..., N, M)``, and noise that may be one per output, ``(M,)``.
 
     Returns:
-      A ``Problem``, a pytree in the dtype of design and target.
+      A ``LinearProblem``, a pytree in the dtype of design and target. Weights, masks and missing values may differ
+      between targets that share a design; each problem then has a reduced design of its own.
 
     Raises:
       ValueError: naming the argument, what is wrong and where.
 
     >>> import jax.numpy as jnp
     >>> x = jnp.linspace(0, 1, 100)
-    >>> problem = linear_problem(jnp.stack([x**0, x, x**2], axis=-1), 0.2 + 0.8 * x**2)
-    >>> problem.num_components, problem.batch_shape, problem.factor.shape
+    >>> problem = linear_problem(jnp.stack([x**0, x, x**2], axis=-1), 0.2 + 0.8 * x**2, noise=0.1)
+    >>> problem.num_params, problem.batch_shape, problem.factor.shape
     (3, (), (3, 3))
     """
     validation.require_choice("constraint", constraint, CONSTRAINTS)
-    if weights is not None:
-        raise ValueError(
-            f"weights={weights!r} is not supported; pass weights=None, or one noise level per row as noise"
-        )
-    if isinstance(noise, str):
-        raise ValueError(f"noise={noise!r} is not supported; pass a positive number or array")
-    design, target = _design_and_target(design, target)
-    dtype, (num_rows, num_components) = design.dtype, design.shape[-2:]
-    batch = _broadcast("target", target.shape[:-1], "design", design.shape[:-2])
-
-    total = validation.float_array("total", total, dtype)
-    noise = validation.float_array("noise", noise, dtype)
-    prior = validation.float_array("prior", prior, dtype)
-    for name, value in (("total", total), ("noise", noise), ("prior", prior)):
-        validation.require_positive(name, value)
-    batch = _broadcast("total", total.shape, "the problems", batch)
-    prior = _per_component(prior, batch, num_components)
-    noise, row_noise = _per_problem_or_row(noise, batch, num_rows)
-
-    factor, projection, cross, rest, log_volume = _reduce(design, target, row_noise)
-    return Problem(
-        factor=factor,
+    validation.require_at_least("row_axes", row_axes, 1)
+    design, target = _design_and_target(design, target, row_axes)
+    event, num_params = design.shape[-1 - row_axes : -1], design.shape[-1]
+    require_components(constraint, num_params, "design has", "columns")
+    batch = _broadcast("target", target.shape[:-row_axes], "design", design.shape[: -1 - row_axes])
+    total, prior, batch = read_constraint(constraint, num_params, batch, design.dtype, total, prior, slack_prior)
+    data = rows.read(target, event, batch, noise=noise, weights=weights, mask=mask, missing=missing)
+    design = design.reshape(*design.shape[: -1 - row_axes], math.prod(event), num_params)
+    factor, projection, cross, rest = _reduce(design, data.target, data.scale, data.cholesky)
+    return LinearProblem(
+        factor=constraints.lift(constraint, factor),
         projection=projection,
-        cross=cross,
+        cross=constraints.lift(constraint, cross),
         rest=rest,
-        num_rows=jnp.asarray(num_rows, dtype),
-        log_volume=log_volume,
+        num_rows=data.count,
+        log_volume=data.log_volume,
         total=total,
-        noise=noise,
+        noise=data.noise,
         prior=prior,
         constraint=constraint,
     )
 
 
-def map_blocks(
-    function: Callable[..., Any], problem: Problem, block: int | None = None, arrays: tuple[jax.Array, ...] = ()
-) -> Any:
-    """Apply a function of a flattened batch to a batch of any shape, some problems at a time.
-
-    Args:
-      function: takes a flattened batch of B problems (see ``Problem.flatten_batch``), and rows of the arrays, and
-        returns a pytree of arrays whose leading axis is B.
-      problem: one problem or a batch of any shape, which may be empty.
-      block: at most this many problems are computed at a time, to bound the memory; ``None`` for all.
-      arrays: others that belong to the problems, with the batch's axes in front.
-
-    Returns:
-      The function's pytree, each leaf with the problem's batch axes leading.
-    """
-    batch = problem.batch_shape
-    flat = problem.flatten_batch()
-    count = math.prod(batch)
-    rows = [array.reshape(count, *array.shape[len(batch) :]) for array in arrays]
-    if count == 0:
-        shapes = jax.eval_shape(function, _resize(flat, 1), *(_extend(array, 1) for array in rows))
-        results = jax.tree.map(lambda shape: jnp.zeros((0, *shape.shape[1:]), shape.dtype), shapes)
-    elif block is None or count <= block:
-        results = function(flat, *rows)
-    else:
-        num_blocks = -(-count // block)
-        size = -(-count // num_blocks)
-
-        def stack(array):
-            return array.reshape(num_blocks, size, *array.shape[1:])
-
-        stacked = _resize(flat, num_blocks * size).map_leaves(
-            lambda leaf, ndim: stack(leaf) if leaf.ndim > ndim else leaf
-        )
-        rows = [stack(_extend(array, num_blocks * size)) for array in rows]
-        results = _map_leading_axis(function, stacked, rows)
-        results = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:])[:count], results)
-    return jax.tree.map(lambda leaf: leaf.reshape(batch + leaf.shape[1:]), results)
+def require_components(constraint: Constraint, num_params: int, subject: str, things: str) -> None:
+    """Raise if a constraint leaves fewer than two components: ``subject`` has that many ``things``."""
+    smallest = 1 if constraint != "equal" else 2
+    if num_params < smallest:
+        remedy = f"pass at least {smallest} {things}"
+        alone = ", as one alone is theta = total" if smallest == 2 else ""
+        raise ValueError(f"{subject} K={num_params} component; {remedy}{alone}")
 
 
-def _resize(flat: Problem, count: int) -> Problem:
-    """Repeat the first problems of a flattened batch, or ones for an empty batch, up to a count."""
-    return flat.map_leaves(lambda leaf, ndim: leaf if leaf.ndim == ndim else _extend(leaf, count))
+def read_constraint(
+    constraint: Constraint,
+    num_params: int,
+    batch: tuple[int, ...],
+    dtype: Any,
+    total: Any,
+    prior: Any,
+    slack_prior: Any,
+) -> tuple[jax.Array, jax.Array, tuple[int, ...]]:
+    """Return the total, the concentrations of all components, and the batch's shape, or raise ``ValueError``."""
+    total = validation.float_array("total", total, dtype)
+    prior = validation.float_array("prior", prior, dtype)
+    slack_prior = validation.float_array("slack_prior", slack_prior, dtype)
+    for name, value in (("total", total), ("prior", prior), ("slack_prior", slack_prior)):
+        validation.require_positive(name, value)
+    batch = _broadcast("total", total.shape, "the problems", batch)
+    validation.require_broadcast("slack_prior", slack_prior.shape, batch)
+    prior = _per_component(prior, batch, num_params, constraints.is_signed(constraint))
+    return total, constraints.lift_prior(constraint, prior, slack_prior, num_params), batch
 
 
-def _extend(array: jax.Array, count: int) -> jax.Array:
-    """Repeat the first rows of an array, or ones where there are none, up to a count."""
-    missing = count - array.shape[0]
-    if not missing:
-        return array
-    filler = array[:missing] if array.shape[0] else jnp.ones((missing, *array.shape[1:]), array.dtype)
-    return jnp.concatenate([array, filler])
-
-
-def _map_leading_axis(function: Callable[..., Any], stacked: Problem, rows: list[jax.Array]) -> Any:
-    """Apply a function to the blocks of a problem, and of arrays, whose batched leaves have one more leading axis."""
-    is_stacked = [leaf.ndim > ndim for leaf, ndim in zip(stacked._leaves(), stacked._event_ndims(), strict=True)]
-    leaves, structure = jax.tree.flatten(stacked)
-
-    def one_block(parts):
-        fresh, block_rows = iter(parts[0]), parts[1]
-        problem = jax.tree.unflatten(
-            structure, [next(fresh) if own else leaf for leaf, own in zip(leaves, is_stacked, strict=True)]
-        )
-        return function(problem, *block_rows)
-
-    return lax.map(one_block, ([leaf for leaf, own in zip(leaves, is_stacked, strict=True) if own], rows))
-
-
-def _design_and_target(design: Any, target: Any) -> tuple[jax.Array, jax.Array]:
+def _design_and_target(design: Any, target: Any, row_axes: int) -> tuple[jax.Array, jax.Array]:
     design, target = validation.float_array("design", design), validation.float_array("target", target)
-    if design.ndim < 2:
-        raise ValueError(
-            f"design has shape {design.shape}; it needs two axes, (rows, components), after any batch axes"
-        )
-    if target.ndim < 1:
-        raise ValueError("target is a single number; it needs an axis of rows")
-    num_rows, num_components = design.shape[-2:]
-    if num_rows < 1:
+    if design.ndim < 1 + row_axes:
+        wanted = "two axes, (rows, components)" if row_axes == 1 else f"{row_axes} axes of rows and one of components"
+        raise ValueError(f"design has shape {design.shape}; it needs {wanted}, after any batch axes")
+    if target.ndim < row_axes:
+        shape = "is a single number" if target.ndim == 0 else f"has shape {target.shape}"
+        needs = "an axis of rows" if row_axes == 1 else f"{row_axes} axes of rows"
+        raise ValueError(f"target {shape}; it needs {needs}")
+    event = design.shape[-1 - row_axes : -1]
+    if math.prod(event) < 1:
         raise ValueError(f"design has shape {design.shape} with no rows; pass at least one observation")
-    if num_components < 2:
-        raise ValueError(
-            f"design has K={num_components} component; pass at least 2 columns, as one alone is theta = total"
-        )
-    if target.shape[-1] != num_rows:
-        raise ValueError(
-            f"target has shape {target.shape} but design has {num_rows} rows; the last axis of target must match"
-        )
+    if target.shape[-row_axes:] != event:
+        count = event[0] if row_axes == 1 else event
+        last = "the last axis of target" if row_axes == 1 else f"the last {row_axes} axes of target"
+        raise ValueError(f"target has shape {target.shape} but design has {count} rows; {last} must match")
     dtype = jnp.result_type(design, target)
     validation.require_finite("design", design, "remove or replace that entry")
-    validation.require_finite("target", target, "remove or replace that row")
     return design.astype(dtype), target.astype(dtype)
 
 
@@ -291,52 +248,59 @@ def _broadcast(name: str, shape: tuple[int, ...], other: str, other_shape: tuple
         raise ValueError(f"{message}; make them equal, or of length 1") from None
 
 
-def _per_component(prior: jax.Array, batch: tuple[int, ...], num_components: int) -> jax.Array:
-    if prior.ndim and prior.shape == batch and prior.shape[-1] != num_components:
+def _per_component(prior: jax.Array, batch: tuple[int, ...], num_params: int, signed: bool) -> jax.Array:
+    size = 2 * num_params if signed and prior.ndim and prior.shape[-1] == 2 * num_params else num_params
+    if prior.ndim and prior.shape == batch and prior.shape[-1] != size:
         prior = prior[..., None]
     try:
-        np.broadcast_shapes(prior.shape, (*batch, num_components))
-        return jnp.broadcast_to(prior, (*prior.shape[:-1], num_components))
+        np.broadcast_shapes(prior.shape, (*batch, size))
+        return jnp.broadcast_to(prior, (*prior.shape[:-1], size))
     except ValueError:
+        both = f" (or {2 * num_params}, for each sign)" if signed else ""
         raise ValueError(
-            f"prior has shape {prior.shape}; pass a number, {num_components} concentrations, "
+            f"prior has shape {prior.shape}; pass a number, {num_params} concentrations{both}, "
             f"or an array of the batch's shape {batch}"
         ) from None
 
 
-def _per_problem_or_row(noise: jax.Array, batch: tuple[int, ...], num_rows: int) -> tuple[jax.Array, jax.Array | None]:
-    """Tell one noise level per problem, returned first, from one per row, returned second."""
-    if noise.ndim == 0:
-        return noise, None
-    per_problem, per_row = noise.shape == batch, noise.shape[-1] == num_rows and noise.ndim <= len(batch) + 1
-    if per_problem and per_row:
-        raise ValueError(
-            f"noise of shape {noise.shape} could be one per problem or one per row; "
-            "pass noise[..., None] for problems or noise[..., None, :] for rows"
-        )
-    if per_problem:
-        return noise, None
-    if noise.shape[-1] == 1 and num_rows != 1:
-        _broadcast("noise", noise.shape[:-1], "the problems", batch)
-        return noise[..., 0], None
-    if per_row:
-        _broadcast("noise", noise.shape[:-1], "the problems", batch)
-        return jnp.ones((), noise.dtype), noise
-    raise ValueError(
-        f"noise has shape {noise.shape}; pass a number, the shape {batch} of the batch, or {num_rows} rows"
-    )
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class _Raw(Batched):
+    """Data before reduction: design, target, and how rows are whitened."""
+
+    design: jax.Array
+    target: jax.Array
+    scale: jax.Array | None
+    cholesky: jax.Array | None
+
+    def event_ndims(self) -> list[int]:
+        ndims = {"design": 2, "target": 1, "scale": 1, "cholesky": 2}
+        return [ndim for name, ndim in ndims.items() if getattr(self, name) is not None]
+
+    def whitened(self) -> tuple[jax.Array, jax.Array]:
+        columns = rows.whiten(jnp.moveaxis(self.design, -1, 0), self.scale, self.cholesky)
+        return jnp.moveaxis(columns, 0, -1), rows.whiten(self.target, self.scale, self.cholesky)
 
 
 @jax.jit
-def _reduce(design: jax.Array, target: jax.Array, row_noise: jax.Array | None) -> tuple[jax.Array, ...]:
-    log_volume = jnp.zeros((), design.dtype)
-    if row_noise is not None:
-        design, target = design / row_noise[..., None], target / row_noise
-        log_volume = -jnp.log(row_noise).sum(-1)
+def _reduce(
+    design: jax.Array, target: jax.Array, scale: jax.Array | None, cholesky: jax.Array | None
+) -> tuple[jax.Array, ...]:
+    """Return factor, projection, cross and rest of the rows in whitened units."""
+    raw = _Raw(design, target, scale, cholesky)
+    own = [array.shape[:-1] for array in (scale,) if array is not None]
+    own += [array.shape[:-2] for array in (cholesky,) if array is not None]
+    if math.prod(np.broadcast_shapes(design.shape[:-2], *own)) == math.prod(design.shape[:-2]):
+        return _factorize(*raw.whitened())  # the weights have no axes that the design lacks
+    block = max(1, REDUCED_ELEMENTS // math.prod(design.shape[-2:]))
+    return map_blocks(lambda flat: flat.vmap(lambda one: _factorize(*one.whitened())), raw, block)
+
+
+def _factorize(design: jax.Array, target: jax.Array) -> tuple[jax.Array, ...]:
     exact = lax.Precision.HIGHEST
     basis = lax.stop_gradient(jnp.linalg.qr(lax.stop_gradient(design))[0])
     factor = jnp.einsum("...nm,...nk->...mk", basis, design, precision=exact)
     projection = jnp.einsum("...nm,...n->...m", basis, target, precision=exact)
     outside = target - jnp.einsum("...nm,...m->...n", basis, projection, precision=exact)
     cross = jnp.einsum("...nk,...n->...k", design, outside, precision=exact)
-    return factor, projection, cross, 0.5 * jnp.square(outside).sum(-1), log_volume
+    return factor, projection, cross, 0.5 * jnp.square(outside).sum(-1)

@@ -17,6 +17,8 @@ class Status(enum.IntFlag):
     HIGH_PARETO_K = 2
     BUDGET = 4
     NONFINITE = 8
+    ENVELOPE = 16
+    IMPROPER = 32
 
     def explain(self) -> str:
         """Return what the troubles mean and what to do about them, one sentence each."""
@@ -42,5 +44,13 @@ _MEANING = {
     Status.NONFINITE: (
         "NONFINITE: an input was not finite or not positive, or a number overflowed; the results are NaN or "
         "meaningless."
+    ),
+    Status.ENVELOPE: (
+        "ENVELOPE: draws lay above the envelope of rejection sampling, so that its answer is distorted: the bound of "
+        "the model's residuals is wrong. Give a smaller bound, or use importance sampling."
+    ),
+    Status.IMPROPER: (
+        "IMPROPER: the model fits the target perfectly, to rounding, so that the noise could be infinitely small and "
+        'noise="estimate" has no posterior. State the noise, or give it an InverseGamma prior with a positive scale.'
     ),
 }

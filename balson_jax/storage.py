@@ -18,6 +18,7 @@ import numpy as np
 
 ARGUMENTS = "arguments.json"
 FINISHED = "finished.txt"
+WORDS = "words"
 
 
 def digest(*values: Any) -> str:
@@ -31,6 +32,21 @@ def digest(*values: Any) -> str:
         else:
             state.update(repr(value).encode())
     return state.hexdigest()[:16]
+
+
+def save(path: str | os.PathLike, arrays: Mapping[str, np.ndarray], words: Mapping[str, Any]) -> None:
+    """Write named arrays, and words about them, to one ``.npz`` file."""
+    with pathlib.Path(path).open("wb") as file:
+        np.savez(file, allow_pickle=False, **arrays, **{WORDS: np.asarray(json.dumps(dict(words)))})
+
+
+def load(path: str | os.PathLike) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+    """Return the arrays and words that ``save`` wrote."""
+    with np.load(path, allow_pickle=False) as file:
+        if WORDS not in file:
+            raise ValueError(f"path={str(path)!r} is not a saved posterior; pass a file that Posterior.save wrote")
+        words = json.loads(str(file[WORDS]))
+        return {name: file[name] for name in file.files if name != WORDS}, words
 
 
 class ArrayStore:

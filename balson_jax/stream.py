@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import functools
 import os
 import sys
@@ -20,7 +19,7 @@ from .fit import fit, resolve
 from .parallel import shard
 from .posterior import Posterior
 from .problem import Problem, linear_problem
-from .samplers import Method
+from .samplers import METHODS, Method
 from .storage import ArrayStore, digest
 from .version import __version__
 
@@ -51,7 +50,7 @@ def fit_stream(
       design: ``(N, K)``.
       targets: anything with a ``shape`` of ``(P, ..., N)`` that can be sliced along its first axis: an array, a
         ``numpy.memmap``, an HDF5 or Zarr data set.
-      method: as for ``fit``.
+      method: as for ``fit``; a name means that method with ``keep=0``, as kept draws are 512 numbers per parameter.
       chunk: how many targets (along the first axis) to read and fit at a time; bounds the memory.
       progress: whether to show a progress bar, or a function called with the numbers of targets done and in total.
       out: directory for the results, one ``.npy`` file per field of the posterior, in which case the posterior's arrays
@@ -68,7 +67,7 @@ def fit_stream(
 
     >>> import jax.numpy as jnp
     >>> targets = np.random.default_rng(0).random((1000, 4), np.float32)
-    >>> posterior = fit_stream(jax.random.key(0), jnp.eye(4), targets, "is", chunk=256, progress=False)
+    >>> posterior = fit_stream(jax.random.key(0), jnp.eye(4), targets, "is", chunk=256, progress=False, noise=1.0)
     >>> posterior.mean.shape
     (1000, 4)
     """
@@ -79,11 +78,17 @@ def fit_stream(
     options = {**(linear_problem.__kwdefaults__ or {}), **options}
     _check_options(design, options)
     dtype = validation.float_array("targets", np.zeros(1, targets.dtype)).dtype
+    if isinstance(method, str) and method in METHODS:
+        method = METHODS[method](keep=0)
     # With values that are known, so that bad ones are named.
     method = resolve(method, linear_problem(design, np.zeros((1, *shape[1:]), dtype), **options))
     num_devices = 1 if mesh is None else mesh.size
     chunk = -(-min(chunk, max(shape[0], 1)) // num_devices) * num_devices
-    numbers = {name: value for name, value in options.items() if not isinstance(value, (str, type(None)))}
+    numbers = {
+        name: value
+        for name, value in options.items()
+        if not (isinstance(value, (str, type(None))) or name == "row_axes")
+    }
     words = tuple((name, value) for name, value in options.items() if name not in numbers)
 
     def start(values: np.ndarray) -> Posterior:
@@ -97,9 +102,10 @@ def fit_stream(
         "targets": digest(shape, str(targets.dtype), _sampled_rows(targets)),
         "method": digest(str(jax.tree.structure(method)), *map(np.asarray, jax.tree.leaves(method))),
         "chunk": str(chunk),
-        **{name: digest(np.asarray(value) if name in numbers else value) for name, value in options.items()},
+        **{name: _digest(value) if name in numbers else digest(value) for name, value in options.items()},
     }
-    fields = _fields(jax.eval_shape(start, jax.ShapeDtypeStruct((chunk, *shape[1:]), dtype)))
+    example = jax.eval_shape(start, jax.ShapeDtypeStruct((chunk, *shape[1:]), dtype))
+    fields = example.arrays()
     layout = {name: ((shape[0], *field.shape[1:]), np.dtype(field.dtype)) for name, field in fields.items()}
     pieces = {
         number: slice(first, min(first + chunk, shape[0])) for number, first in enumerate(range(0, shape[0], chunk))
@@ -110,7 +116,7 @@ def fit_stream(
         return _read(targets, pieces[number], chunk, dtype)
 
     def finish(number: int, posterior: Posterior) -> None:
-        store.write(number, pieces[number], jax.tree.map(np.asarray, _fields(posterior)))
+        store.write(number, pieces[number], jax.tree.map(np.asarray, posterior.arrays()))
         report(sum(pieces[done].stop - pieces[done].start for done in store.finished))
 
     missing = [number for number in pieces if number not in store.finished]
@@ -120,8 +126,7 @@ def fit_stream(
             values = ahead.pop().result()
             ahead = [reader.submit(read, following) for following in missing[position + 1 : position + 2]]
             finish(number, start(values))  # stored before the next is begun: an interruption loses one chunk at most
-    arrays: dict[str, Any] = store.results()
-    return Posterior(**arrays, method=method.name)
+    return jax.tree.unflatten(jax.tree.structure(example), list(store.results().values()))
 
 
 @functools.partial(jax.jit, static_argnames="words")
@@ -132,22 +137,28 @@ def _problem(
     return linear_problem(design, values, **numbers, **dict(words))
 
 
+def _digest(value: Any) -> str:
+    return digest(str(jax.tree.structure(value)), *map(np.asarray, jax.tree.leaves(value)))
+
+
 def _check_options(design: jax.Array, options: dict[str, Any]) -> None:
     """Raise if an option differs between targets: chunks are fitted with the same options."""
     num_rows, num_components = design.shape
-    allowed = {"noise": [(), (num_rows,)], "prior": [(), (num_components,)]}
+    rows = [(num_rows,)]
+    allowed = {
+        "noise": [(), (num_rows,), (num_rows, num_rows)],
+        "prior": [(), (num_components,), (2 * num_components,)],
+        "weights": rows,
+        "mask": rows,
+    }
+    if options["row_axes"] != 1:
+        raise ValueError(f"row_axes={options['row_axes']}; fit_stream needs targets with one axis of rows")
     for name, value in options.items():
-        if np.shape(value) not in allowed.get(name, [()]):
+        for shape in {np.shape(leaf) for leaf in jax.tree.leaves(value)} - set(allowed.get(name, [()])):
             raise ValueError(
-                f"{name} has shape {np.shape(value)}; fit_stream needs the same {name} for all targets: "
+                f"{name} has shape {shape}; fit_stream needs the same {name} for all targets: "
                 f"pass one of shape {' or '.join(map(str, allowed.get(name, [()])))}"
             )
-
-
-def _fields(posterior: Posterior) -> dict[str, Any]:
-    """Return a posterior's arrays by name."""
-    values = {field.name: getattr(posterior, field.name) for field in dataclasses.fields(posterior)}
-    return {name: value for name, value in values.items() if not isinstance(value, str)}
 
 
 def _check_targets(design: jax.Array, targets: Any) -> tuple[int, ...]:

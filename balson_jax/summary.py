@@ -23,13 +23,14 @@ def _single(posterior: Posterior, level: float) -> str:
     lower, upper = (np.asarray(end) for end in posterior.interval(level))
     columns = [np.asarray(column) for column in (posterior.mean, posterior.std, lower, upper, posterior.theta)]
     percent = f"{100 * level:g} %"
-    lines = [f"Posterior of theta ({posterior.method}), sum = {float(posterior.total):g}", ""]
+    lines = [f"Posterior of theta ({posterior.method}), {_constraint(posterior)}", ""]
     lines.append(f"{'':>9}{'mean':>10}{'std':>10}{f'{percent} interval':>23}{'mode':>10}")
-    for k in range(min(posterior.num_components, MAX_ROWS)):
+    for k in range(min(posterior.num_params, MAX_ROWS)):
         mean, std, low, high, mode = (_number(column[k]) for column in columns)
         lines.append(f"{f'theta[{k}]':>9}{mean:>10}{std:>10}{f'{low} – {high}':>23}{mode:>10}")
-    if posterior.num_components > MAX_ROWS:
-        lines.append(f"... and {posterior.num_components - MAX_ROWS} more components")
+    if posterior.num_params > MAX_ROWS:
+        lines.append(f"... and {posterior.num_params - MAX_ROWS} more components")
+    lines += _unknowns(posterior, level)
     status = Status(int(posterior.status))
     lines += [
         "",
@@ -43,10 +44,28 @@ def _single(posterior: Posterior, level: float) -> str:
     return "\n".join(lines)
 
 
+def _constraint(posterior: Posterior) -> str:
+    signs = {"equal": "sum =", "at_most": "sum ≤", "signed": "sum of |theta| ≤", "signed_at_most": "sum of |theta| ≤"}
+    return f"{signs[posterior.constraint]} {float(posterior.total):g}"
+
+
+def _unknowns(posterior: Posterior, level: float) -> list[str]:
+    """Return the rows of the slack and of the noise, where there are such."""
+    lines = []
+    if posterior.slack is not None:
+        mean, std = _number(float(posterior.slack.mean)), _number(float(posterior.slack.std))
+        lines.append(f"{'slack':>9}{mean:>10}{std:>10}")
+    if posterior.noise is not None:
+        low, high = (_number(float(end)) for end in posterior.noise.interval(level))
+        mean, std = _number(float(posterior.noise.mean)), _number(float(posterior.noise.std))
+        lines.append(f"{'noise':>9}{mean:>10}{std:>10}{f'{low} – {high}':>23}")
+    return lines
+
+
 def _batch(posterior: Posterior) -> str:
     status = np.asarray(posterior.status).reshape(-1)
     shape = " x ".join(str(size) for size in posterior.batch_shape)
-    lines = [f"Posterior of {shape} problems with {posterior.num_components} components ({posterior.method})"]
+    lines = [f"Posterior of {shape} problems with {posterior.num_params} components ({posterior.method})"]
     if not status.size:
         return lines[0]
     lines.append(f"{'':>17}{'smallest':>12}{'median':>12}{'largest':>12}")

@@ -43,7 +43,7 @@ def float_array(name: str, value: Any, dtype: Any = None) -> jax.Array:
     return jnp.asarray(value, jax.dtypes.canonicalize_dtype(dtype))
 
 
-def _known(value: Any) -> np.ndarray | None:
+def known(value: Any) -> np.ndarray | None:
     """Return what is known of an array now: nothing of a tracer, or of shards on other hosts."""
     if not is_concrete(value) or not is_local(value):
         return None
@@ -62,23 +62,32 @@ def _refuse(name: str, value: np.ndarray, good: np.ndarray, remedy: str) -> None
 
 def require_finite(name: str, value: jax.Array, remedy: str) -> None:
     """Raise at the first NaN or infinity of a concrete array."""
-    known = _known(value)
-    if known is not None:
-        _refuse(name, known, np.isfinite(known), remedy)
+    values = known(value)
+    if values is not None:
+        _refuse(name, values, np.isfinite(values), remedy)
 
 
 def require_positive(name: str, value: jax.Array) -> None:
     """Raise unless every entry of a concrete array is positive and finite."""
-    known = _known(value)
-    if known is not None:
-        _refuse(name, known, np.isfinite(known) & (known > 0), f"{name} must be positive and finite")
+    values = known(value)
+    if values is not None:
+        _refuse(name, values, np.isfinite(values) & (values > 0), f"{name} must be positive and finite")
 
 
 def require_nonnegative(name: str, value: jax.Array) -> None:
     """Raise unless every entry of a concrete array is finite and not negative."""
-    known = _known(value)
-    if known is not None:
-        _refuse(name, known, np.isfinite(known) & (known >= 0), f"{name} must be finite and not negative")
+    values = known(value)
+    if values is not None:
+        _refuse(name, values, np.isfinite(values) & (values >= 0), f"{name} must be finite and not negative")
+
+
+def require_broadcast(name: str, shape: tuple[int, ...], batch: tuple[int, ...]) -> None:
+    """Raise unless the axes of an argument broadcast with those of the batch."""
+    try:
+        np.broadcast_shapes(shape, batch)
+    except ValueError:
+        message = f"the batch axes {shape} of {name} don't broadcast with those of the problems, {batch}"
+        raise ValueError(f"{message}; make them equal, or of length 1") from None
 
 
 def require_share(name: str, value: Any) -> None:
@@ -86,8 +95,8 @@ def require_share(name: str, value: Any) -> None:
     number = float_array(name, value)
     if number.ndim:
         raise ValueError(f"{name} has shape {number.shape}; pass one number between 0 and 1")
-    known = _known(number)
-    if known is not None and not 0 < known < 1:
+    share = known(number)
+    if share is not None and not 0 < share < 1:
         raise ValueError(f"{name}={value} must lie between 0 and 1")
 
 

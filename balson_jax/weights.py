@@ -9,18 +9,18 @@ variance in float32.
 from __future__ import annotations
 
 import dataclasses
-import math
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jax import lax
 
-from .density import Pivoted
+from . import reservoir
+from .density import Density
+from .pareto import pareto_k, pareto_k_threshold, tail_size
 from .proposals import Proposal, log_dirichlet_density
+from .reservoir import Reservoir
 from .status import MIN_ESS, Status
-
-MAX_TAIL = 128
-"""Pareto k is fitted to at most this many of the largest weights."""
 
 CANCELLATION = 1e-3
 """A variance below this share of the squared distance of the mean from the draws' centre is computed with care."""
@@ -34,7 +34,7 @@ The largest of those over all streams stand for the largest of all weights, with
 
 
 def log_weights(
-    density: Pivoted, omega: jax.Array, log_omega: jax.Array, proposal: Proposal | None = None
+    density: Density, omega: jax.Array, log_omega: jax.Array, proposal: Proposal | None = None
 ) -> jax.Array:
     """Return the log-weights of draws for B problems, relative to the likelihood's peak, ``(B, L)``.
 
@@ -50,6 +50,13 @@ def log_weights(
     return log_ratio + log_dirichlet_density(density.prior, log_omega) - proposal.log_prob(log_omega)
 
 
+class Sizes(NamedTuple):
+    """How much a stream of draws keeps: of its largest weights, in buckets, and of its draws, in slots."""
+
+    buckets: int
+    slots: int
+
+
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class Moments:
@@ -59,11 +66,12 @@ class Moments:
       peak: the largest log-weight, to rounding, ``(B,)``.
       mass: ``sum p``, ``(B,)``.
       mass_square: ``sum p^2``, ``(B,)``.
-      mean: ``sum p omega / mass``, ``(B, K)``.
-      spread: ``sum p (omega - mean)^2``, ``(B, K)``.
-      log_mean: ``sum p ln omega / mass``, ``(B, K)``; zeros unless asked for.
+      mean: ``sum p x / mass`` of features x of the draws, ``(B, F)``.
+      spread: ``sum p (x - mean)^2``, ``(B, F)``.
+      log_mean: ``sum p ln omega / mass``, ``(B, K)``; ``(B, 0)`` unless asked for.
       count: number of draws, of any weight, ``(B,)``.
       buckets: the largest log-weight in each residue class of the draws' numbers, ``(B, G)``.
+      kept: some of the draws, which stand for all.
     """
 
     peak: jax.Array
@@ -74,19 +82,26 @@ class Moments:
     log_mean: jax.Array
     count: jax.Array
     buckets: jax.Array
+    kept: Reservoir
 
 
 def digest(
-    log_weights: jax.Array, omega: jax.Array, log_omega: jax.Array | None, count: jax.Array, num_buckets: int
+    log_weights: jax.Array,
+    features: jax.Array,
+    log_omega: jax.Array | None,
+    count: jax.Array,
+    gumbel: jax.Array | None,
+    sizes: Sizes,
 ) -> Moments:
     """Return the moments of one chunk of draws.
 
     Args:
       log_weights: ``(B, L)``; ``-inf`` for draws that do not count.
-      omega: ``(K, L)`` if the problems share the draws, else ``(B, K, L)``.
-      log_omega: of the same shape, or ``None`` if ``E[ln omega]`` is not wanted.
+      features: what moments are wanted of, ``(F, L)`` if the problems share the draws, else ``(B, F, L)``.
+      log_omega: logarithms of the draws, or ``None`` if ``E[ln omega]`` is not wanted.
       count: how many of the draws count, ``(B,)`` or a scalar.
-      num_buckets: L halved some number of times, or 0 if the tail of the weights is of no interest.
+      gumbel: variates of the draws, ``(L,)``, if some are to be kept.
+      sizes: how many weights and draws to keep; each is L halved some number of times, or 0.
     """
     peak = lax.stop_gradient(log_weights.max(-1))
     # The compiler may compute the weights once for the maximum and again for the exponential, and round differently.
@@ -94,14 +109,17 @@ def digest(
     # weights vanish nor does one overflow.
     peak = peak - 16 * jnp.finfo(peak.dtype).eps * jnp.abs(jnp.where(jnp.isneginf(peak), 0, peak))
     p = jnp.exp(jnp.minimum(log_weights - jnp.where(jnp.isneginf(peak), 0, peak)[:, None], 30))
-    mass, mean, spread = _shared_sums(p, omega) if omega.ndim == 2 else _own_sums(p, omega)
-    log_mean = jnp.zeros_like(mean)
+    mass, mean, spread = _shared_sums(p, features) if features.ndim == 2 else _own_sums(p, features)
+    log_mean = jnp.zeros((mass.shape[0], 0), mass.dtype)
     if log_omega is not None:
         log_mean = _weighted_sum(p, log_omega) / _positive(mass)[:, None]
-    buckets = _fold_maxima(lax.stop_gradient(log_weights), num_buckets)
+    buckets = _fold_maxima(lax.stop_gradient(log_weights), sizes.buckets)
+    kept = reservoir.empty(mass.shape[0], mean.shape[1], 0, mass.dtype)
+    if gumbel is not None:
+        kept = reservoir.select(log_weights, p, features, gumbel, sizes.slots)
     square = jnp.einsum("bl,bl->b", p, p, precision=lax.Precision.HIGHEST)
     count = jnp.broadcast_to(count, mass.shape).astype(p.dtype)
-    return Moments(peak, mass, square, mean, spread, log_mean, count, buckets)
+    return Moments(peak, mass, square, mean, spread, log_mean, count, buckets, kept)
 
 
 def _fold_maxima(log_weights: jax.Array, num_buckets: int) -> jax.Array:
@@ -175,6 +193,7 @@ def combine(parts: Moments) -> Moments:
         log_mean=(share * parts.log_mean).sum(0),
         count=parts.count.sum(0),
         buckets=parts.buckets.max(0),
+        kept=reservoir.merge(parts.kept, scale),
     )
 
 
@@ -183,67 +202,25 @@ def merge(first: Moments, second: Moments) -> Moments:
     return combine(jax.tree.map(lambda a, b: jnp.stack([a, b]), first, second))
 
 
-def empty(shape: tuple[int, ...], num_buckets: int, dtype) -> Moments:
-    """Return the moments of no draws, for ``(B, K)`` problems and components."""
-    num_problems = shape[0]
-    zero, vector = jnp.zeros(num_problems, dtype), jnp.zeros(shape, dtype)
-    nothing = jnp.full((num_problems, num_buckets), -jnp.inf, dtype)
-    return Moments(jnp.full(num_problems, -jnp.inf, dtype), zero, zero, vector, vector, vector, zero, nothing)
+def empty(num_problems: int, num_features: int, num_logs: int, sizes: Sizes, dtype) -> Moments:
+    """Return the moments of no draws."""
+    zero, vector = jnp.zeros(num_problems, dtype), jnp.zeros((num_problems, num_features), dtype)
+    return Moments(
+        peak=jnp.full(num_problems, -jnp.inf, dtype),
+        mass=zero,
+        mass_square=zero,
+        mean=vector,
+        spread=vector,
+        log_mean=jnp.zeros((num_problems, num_logs), dtype),
+        count=zero,
+        buckets=jnp.full((num_problems, sizes.buckets), -jnp.inf, dtype),
+        kept=reservoir.empty(num_problems, num_features, sizes.slots, dtype),
+    )
 
 
 def effective_sample_size(moments: Moments) -> jax.Array:
     """Return ``(sum p)^2 / sum p^2``: how many equally weighted draws these are worth."""
     return jnp.square(moments.mass) / _positive(moments.mass_square)
-
-
-def tail_size(num_draws: int) -> int:
-    """Return how many of the largest weights Pareto k is fitted to: ``min(S / 5, 3 sqrt(S), MAX_TAIL)``."""
-    return min(math.ceil(min(0.2 * num_draws, 3 * math.sqrt(num_draws))), MAX_TAIL)
-
-
-def pareto_k_threshold(num_draws: int) -> float:
-    """Return the Pareto k above which a weighted mean of so many draws cannot be trusted (Vehtari et al. 2024)."""
-    return min(1 - 1 / math.log10(max(num_draws, 11)), 0.7)
-
-
-def pareto_k(tail: jax.Array) -> jax.Array:
-    """Return the shape of the generalised Pareto distribution fitted to the largest weights.
-
-    Zhang and Stephens' (2009) estimate with the weak prior of Vehtari et al. (2024), as in PSIS.
-
-    Args:
-      tail: the T + 1 largest log-weights, descending, ``(T + 1,)``. The last one is the threshold.
-
-    Returns:
-      The estimate, a scalar: ``-inf`` if the weights in the tail are equal to rounding, ``inf`` if there are fewer
-      than five or if most of them vanish beside the largest.
-    """
-    dtype = tail.dtype
-    cutoff = jnp.exp(tail[-1] - tail[0])
-    excess = jnp.exp(tail[:-1] - tail[0]) - cutoff  # descending
-    valid = excess > 0
-    count = valid.sum()
-    largest = excess[0]
-    quartile = excess[jnp.clip(count - jnp.floor(count / 4 + 0.5).astype(int), 0, excess.shape[0] - 1)]
-    num_grid = 30 + math.isqrt(excess.shape[0])
-    ranks = jnp.arange(1, num_grid + 1, dtype=dtype) - 0.5
-    safe_quartile = jnp.where(quartile > 0, quartile, 1)
-    grid = (1 - jnp.sqrt(num_grid / ranks)) / (3 * safe_quartile) + 1 / jnp.where(largest > 0, largest, 1)
-
-    def shape_at(rate):
-        return jnp.where(valid, jnp.log1p(-rate * excess), 0).sum() / jnp.maximum(count, 1)
-
-    shapes = jax.vmap(shape_at)(grid)
-    log_likelihood = count * (jnp.log(-grid / shapes) - shapes - 1)
-    weights = jax.nn.softmax(jnp.where(jnp.isnan(log_likelihood), -jnp.inf, log_likelihood))
-    weights = jnp.where(weights >= 10 * jnp.finfo(dtype).eps, weights, 0)
-    rate = (grid * weights).sum() / weights.sum()
-    prior_count = 10
-    shape = (count * shape_at(rate) + 0.5 * prior_count) / (count + prior_count)
-    # Too few distinct values to fit: either the weights are equal, to rounding, or one of them dwarfs the rest.
-    is_flat = tail[0] - tail[-1] < 0.01
-    unfit = (count < 5) | (quartile <= 0) | jnp.isnan(shape)
-    return jnp.where(unfit, jnp.where(is_flat, -jnp.inf, jnp.inf), shape)
 
 
 @jax.tree_util.register_dataclass
@@ -252,16 +229,18 @@ class Estimate:
     """What a sampler found out about ``omega`` for B problems, the leading axis of every field.
 
     Attributes:
-      mean: ``E[omega]``, ``(B, K)``.
-      variance: ``Var[omega]``, ``(B, K)``.
-      log_mean: ``E[ln omega]``, ``(B, K)``; zeros unless asked for.
-      mean_stderr: Monte Carlo standard error of ``mean``, ``(B, K)``.
+      mean: mean of the features, ``(B, F)``, of which the first K are omega.
+      variance: their variance, ``(B, F)``.
+      log_mean: ``E[ln omega]``, ``(B, K)``; ``(B, 0)`` unless asked for.
+      mean_stderr: Monte Carlo standard error of ``mean``, ``(B, F)``.
       log_evidence: log of the mean weight, constants included.
       log_evidence_stderr: its Monte Carlo standard error.
       acceptance_rate: the mean weight over its certified upper bound.
       ess: effective sample size.
       pareto_k: shape of the weights' tail; NaN unless asked for.
       status: ``Status`` as an integer.
+      draws: features of kept draws, ``(B, F, D)``.
+      draw_weights: their weights, ``(B, D)``, of sum one.
     """
 
     mean: jax.Array
@@ -274,6 +253,8 @@ class Estimate:
     ess: jax.Array
     pareto_k: jax.Array
     status: jax.Array
+    draws: jax.Array
+    draw_weights: jax.Array
 
 
 def estimate(parts: Moments, log_peak: jax.Array, num_draws: int) -> Estimate:
@@ -291,6 +272,7 @@ def estimate(parts: Moments, log_peak: jax.Array, num_draws: int) -> Estimate:
     log_mean_weight = moments.peak + jnp.log(moments.mass) - jnp.log(moments.count)
     ess = effective_sample_size(moments)
     k = _tail_shape(parts.buckets, num_draws)
+    draws, draw_weights = reservoir.gather(parts.kept, scale / moments.mass)
     return Estimate(
         mean=moments.mean,
         variance=moments.spread / moments.mass[:, None],
@@ -302,6 +284,8 @@ def estimate(parts: Moments, log_peak: jax.Array, num_draws: int) -> Estimate:
         ess=ess,
         pareto_k=k,
         status=verdict(ess, k, num_draws),
+        draws=draws,
+        draw_weights=draw_weights,
     )
 
 

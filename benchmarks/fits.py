@@ -124,7 +124,7 @@ def optima(count: int) -> Table:
     heavy = 1e3 * np.linalg.norm(DESIGN, axis=0).max()
     augmented = np.vstack([DESIGN, np.full(SIZE, heavy)])
     contenders: dict[str, tuple[Callable, ...]] = {
-        "ours": (balson.least_squares, balson.linear_problem(DESIGN, targets)),
+        "ours": (balson.least_squares, balson.linear_problem(DESIGN, targets, noise=data.NOISE)),
         "SciPy nnls, a heavy row for the sum": (lambda: [nnls(augmented, np.append(y, heavy)) for y in targets],),
     }
     counts = dict.fromkeys([*contenders, QPAX], count) | {CVXPY: max(count // 50, 10)}

@@ -30,7 +30,7 @@ def mesh_of(count: int) -> Mesh:
 
 def results(thorough: bool) -> dict[str, balson.Posterior]:
     batch = balson.linear_problem(DESIGN, TARGETS, noise=1.0, prior=jnp.linspace(0.4, 2.0, 5))
-    single = balson.linear_problem(DESIGN, TARGETS[0])
+    single = balson.linear_problem(DESIGN, TARGETS[0], noise=1.0)
     found = {}
     # Two axes, problems over one and draws over the other; inputs that the user sharded, on a mesh of explicit type.
     meshes = {"explicit": jax.make_mesh((2, 4), ("problems", "draws"))}

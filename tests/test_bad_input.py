@@ -37,15 +37,14 @@ def with_nan(array, index, value=np.nan):
         ({"noise": np.nan}, "noise is nan; noise must be positive"),
         ({"noise": np.ones(4)}, r"noise has shape \(4,\); pass a number"),
         ({"noise": np.ones(6), "target": np.ones((6, 6))}, "one per problem or one per row"),
-        ({"noise": "estimate"}, "noise='estimate' is not supported; pass a positive number"),
+        ({"noise": "unknown"}, "noise='unknown' is unknown; pass a positive number or array, or \"estimate\""),
         ({"prior": [1.0, 0.0, 1.0]}, r"prior\[1\] is 0.0; prior must be positive"),
         ({"prior": np.ones(2)}, r"prior has shape \(2,\); pass a number, 3 concentrations"),
         ({"design": DESIGN * 1j}, "design is complex"),
         ({"target": np.array(["a"] * 6)}, "target has dtype <U1; pass real numbers"),
         ({"target": np.array([None] * 6)}, "target has dtype object; pass real numbers"),
         ({"design": [[1.0, 2.0], [3.0]]}, "design is not a rectangular array"),
-        ({"constraint": "signed"}, "unknown constraint='signed'; choose one of equal"),
-        ({"weights": np.ones(6)}, "weights=.* is not supported"),
+        ({"constraint": "ball"}, "unknown constraint='ball'; choose one of equal, at_most, signed, signed_at_most"),
     ],
 )
 def test_bad_problems(arguments, message):

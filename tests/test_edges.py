@@ -37,7 +37,9 @@ def test_without_data_the_posterior_is_the_prior(alpha):
     """A zero design says nothing: moments and evidence are exact, and all weights are equal."""
     prior = alpha * np.array([1.0, 2.0, 3.0])
     target = np.array([0.3, -0.2])
-    found = balson.fit(KEY, balson.linear_problem(np.zeros((2, 3)), target, prior=prior), balson.IS(num_draws=16_384))
+    found = balson.fit(
+        KEY, balson.linear_problem(np.zeros((2, 3)), target, noise=1.0, prior=prior), balson.IS(num_draws=16_384)
+    )
     exact_mean, exact_std = dirichlet.mean(jnp.asarray(prior)), jnp.sqrt(dirichlet.variance(jnp.asarray(prior)))
     assert (jnp.abs(found.mean - exact_mean) < 10 * found.mean_stderr + 1e-3 * exact_std + 1e-6).all()
     # Eight replicates of quasi-random points: 3 % is generous except where nearly all mass is at the vertices.
@@ -110,7 +112,7 @@ def test_a_target_far_outside_the_cone_keeps_its_digits():
     """The likelihood is 5e11 nats below a perfect fit, and its differences over the simplex are of order one."""
     design = np.array([[1.0, 0.0], [0.0, 1.0]], np.float32)
     far = np.array([1e6, 1e6], np.float32)
-    found = balson.fit(KEY, balson.linear_problem(design, far), balson.IS(num_draws=16_384))
+    found = balson.fit(KEY, balson.linear_problem(design, far, noise=1.0), balson.IS(num_draws=16_384))
     # |far - omega|^2 / 2 varies only through |omega|^2 / 2, as the sum of omega is fixed.
     truth = quadrature.posterior(design.astype(float), np.zeros(2), np.ones(2))
     np.testing.assert_allclose(found.mean, truth.mean, atol=1e-3)
@@ -119,7 +121,7 @@ def test_a_target_far_outside_the_cone_keeps_its_digits():
 
 @thinned("method", [balson.IS(2), balson.RS(3)], [balson.ISIRS(17), balson.IS(100), balson.IS(1000)])
 def test_few_draws(method):
-    found = balson.fit(KEY, balson.linear_problem(np.eye(3), np.array([0.2, 0.3, 0.5])), method)
+    found = balson.fit(KEY, balson.linear_problem(np.eye(3), np.array([0.2, 0.3, 0.5]), noise=1.0), method)
     assert_sound(found)
     assert found.ess <= method.num_draws * (1 + 1e-5)
     assert (balson.Status.LOW_ESS in balson.Status(int(found.status))) == (method.num_draws < 1000)
@@ -166,7 +168,7 @@ import sys
 import jax, jax.numpy as jnp
 import balson_jax as balson
 x = jnp.linspace(0, 1, 100)
-problem = balson.linear_problem(x[:, None] ** jnp.arange(5), x**3)
+problem = balson.linear_problem(x[:, None] ** jnp.arange(5), x**3, noise=1.0)
 found = balson.fit(jax.random.key(0), problem, balson.IS(num_draws=int(sys.argv[1])))
 assert bool(jnp.isfinite(found.mean).all())
 # The peak since exec; getrusage would count what the parent had at the fork.

@@ -17,7 +17,7 @@ PLATFORMS = ("cuda", "rocm", "tpu")
 def problem(num_problems: int | None = 3) -> balson.Problem:
     shape = (6,) if num_problems is None else (num_problems, 6)
     design = jnp.linspace(0, 1, 6)[:, None] ** jnp.arange(3)
-    return balson.linear_problem(design, jnp.ones(shape))
+    return balson.linear_problem(design, jnp.ones(shape), noise=1.0)
 
 
 def fit_with(method):

@@ -33,7 +33,7 @@ def run(*command: object, devices: int) -> None:
 @pytest.fixture(scope="module")
 def on_one():
     batch = balson.linear_problem(worker.DESIGN, worker.TARGETS, noise=1.0, prior=jnp.linspace(0.4, 2.0, 5))
-    single = balson.linear_problem(worker.DESIGN, worker.TARGETS[0])
+    single = balson.linear_problem(worker.DESIGN, worker.TARGETS[0], noise=1.0)
 
     @functools.cache
     def fitted(name: str) -> balson.Posterior:
@@ -64,7 +64,7 @@ def test_two_processes_give_the_same_posterior(tmp_path):
     batch = balson.fit(
         jax.random.key(0), balson.linear_problem(worker.DESIGN, targets, noise=1.0), balson.IS(num_draws=16_384)
     )
-    one = balson.linear_problem(worker.DESIGN, worker.data.targets(jax.random.key(1), 1)[0])
+    one = balson.linear_problem(worker.DESIGN, worker.data.targets(jax.random.key(1), 1)[0], noise=1.0)
     single = balson.fit(jax.random.key(0), one, balson.IS(num_draws=65_536))
     with np.load(tmp_path / "found.npz") as found:
         np.testing.assert_allclose(found["batch"], batch.mean, rtol=1e-5, atol=1e-6)
@@ -73,12 +73,12 @@ def test_two_processes_give_the_same_posterior(tmp_path):
 
 def test_what_cannot_be_placed_is_refused():
     mesh = jax.make_mesh((1,), ("devices",))
-    problem = balson.linear_problem(worker.DESIGN, worker.TARGETS[0])
+    problem = balson.linear_problem(worker.DESIGN, worker.TARGETS[0], noise=1.0)
     with pytest.raises(ValueError, match='over="problems" needs a batch'):
         parallel.shard(problem, mesh, over="problems")
     with pytest.raises(ValueError, match="over='rows'"):
         parallel.shard(problem, mesh, over="rows")  # type: ignore[arg-type]
     three = jax.sharding.AbstractMesh((3,), ("devices",))
-    batch = balson.linear_problem(worker.DESIGN, worker.TARGETS)
+    batch = balson.linear_problem(worker.DESIGN, worker.TARGETS, noise=1.0)
     with pytest.raises(ValueError, match="a batch of 16 problems can't be split over the mesh's 3 devices"):
         parallel.shard(batch, three)  # type: ignore[arg-type]

@@ -34,7 +34,19 @@ def test_theta_is_the_sparse_mode_times_the_total(found):
     assert jnp.square(found.std).sum() == pytest.approx(9 * float(dirichlet.variance(found.alpha).sum()), rel=1e-4)
 
 
-def test_intervals_are_those_of_the_matched_beta(found):
+def test_intervals_are_quantiles_of_the_kept_draws(found):
+    lower, upper = found.interval(0.8)
+    draws, weights = np.asarray(found.draws), np.asarray(found.draw_weights)[:, None]
+    assert draws.shape == (512, 3)
+    # To half a draw: none has more than a few of 512 shares of the weight.
+    np.testing.assert_allclose((weights * (draws < lower)).sum(0), 0.1, atol=weights.max())
+    np.testing.assert_allclose((weights * (draws < upper)).sum(0), 0.9, atol=weights.max())
+    assert weights.max() < 0.01
+
+
+def test_without_kept_draws_intervals_are_those_of_the_matched_beta():
+    problem = balson.linear_problem(DESIGN, 3 * TARGET, noise=0.3, total=3.0)
+    found = balson.fit(jax.random.key(0), problem, balson.IS(num_draws=65_536, keep=0))
     lower, upper = found.interval(0.8)
     mean, variance = np.asarray(found.mean) / 3, np.square(np.asarray(found.std) / 3)
     precision = mean * (1 - mean) / variance - 1
@@ -43,17 +55,28 @@ def test_intervals_are_those_of_the_matched_beta(found):
     np.testing.assert_allclose(upper, 3 * beta.ppf(0.9), rtol=1e-3, atol=1e-5)
 
 
-def test_samples_have_the_moments_of_the_dirichlet(found, batch):
+def test_samples_have_the_moments_of_the_posterior(found, batch):
     draws = found.sample(jax.random.key(1), 20_000)
     assert draws.shape == (20_000, 3)
     np.testing.assert_allclose(draws.sum(-1), 3, rtol=1e-5)
-    error = draws.std(0) / np.sqrt(20_000)
-    assert (jnp.abs(draws.mean(0) - 3 * dirichlet.mean(found.alpha)) < 4 * error).all()
+    # They come from 512 kept draws.
+    error = found.std * jnp.sqrt(jnp.square(found.draw_weights).sum() + 1 / 20_000)
+    assert (jnp.abs(draws.mean(0) - found.mean) < 4 * error).all()
+    np.testing.assert_allclose(draws.std(0), found.std, rtol=0.2)
     several = batch.sample(jax.random.key(1), 1000)
     assert several.shape == (1000, 2, 3)
     # problems have independent draws
     correlation = np.corrcoef(several[:, 0, 0], several[:, 1, 0])[0, 1]
     assert abs(correlation) < 4 / np.sqrt(1000)
+
+
+def test_kept_draws_have_the_posteriors_correlations(found):
+    """Columns of a polynomial resemble each other: data fix the curve better than independent coefficients would."""
+    curve = found.predict(DESIGN).std
+    apart = np.sqrt(np.square(DESIGN) @ np.square(found.std))
+    assert (curve < apart)[1:].all()
+    approximating = 3 * np.random.default_rng(0).dirichlet(np.asarray(found.alpha, np.float64), 20_000) @ DESIGN.T
+    assert curve[20] < 0.8 * approximating.std(0)[20]
 
 
 def test_predictions_have_the_moments_of_sampled_curves(found, batch):

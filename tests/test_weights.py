@@ -9,7 +9,9 @@ import numpy as np
 import pytest
 from jax import lax
 
-from balson_jax import weights
+from balson_jax import pareto, weights
+
+NOTHING = weights.Sizes(0, 0)
 
 
 def weight_sets():
@@ -35,7 +37,7 @@ def exact_tail(logs: np.ndarray) -> jnp.ndarray:
 
 
 def test_pareto_k_agrees_with_arviz(x64):
-    estimate = jax.jit(weights.pareto_k)
+    estimate = jax.jit(pareto.pareto_k)
     with np.errstate(all="ignore"):
         for logs in weight_sets():
             expected = float(arviz.psislw(logs)[1])
@@ -44,7 +46,7 @@ def test_pareto_k_agrees_with_arviz(x64):
 
 def test_effective_sample_size_agrees_with_normalised_weights(x64):
     omega = jnp.full((2, 4000), 0.5)
-    digest = jax.jit(lambda logs, omega, count: weights.digest(logs, omega, None, count, 0))
+    digest = jax.jit(lambda logs, omega, count: weights.digest(logs, omega, None, count, None, NOTHING))
     for logs in weight_sets():
         expected = 1 / np.square(np.exp(logs - np.logaddexp.reduce(logs))).sum()
         found = digest(jnp.asarray(logs)[None], omega[:, : len(logs)], jnp.int32(len(logs)))
@@ -52,7 +54,7 @@ def test_effective_sample_size_agrees_with_normalised_weights(x64):
 
 
 def test_pareto_k_in_float32():
-    estimate = jax.jit(weights.pareto_k)
+    estimate = jax.jit(pareto.pareto_k)
     for logs in weight_sets():
         expected = float(arviz.psislw(logs)[1])
         shifted = jnp.asarray(logs - logs.max(), jnp.float32)
@@ -60,7 +62,7 @@ def test_pareto_k_in_float32():
 
 
 def test_pareto_k_of_degenerate_tails():
-    estimate = jax.jit(weights.pareto_k)
+    estimate = jax.jit(pareto.pareto_k)
     assert estimate(jnp.zeros(50)) == -jnp.inf
     assert estimate(jnp.concatenate([jnp.zeros(1), jnp.full(49, -300.0)])) == jnp.inf
     assert estimate(jnp.array([0.0, -1.0, -2.0])) == jnp.inf
@@ -69,14 +71,17 @@ def test_pareto_k_of_degenerate_tails():
 def digest_all(logs, omega, log_omega=None, num_chunks=1):
     """Digest the same draws in some number of chunks."""
     pieces = np.split(np.arange(logs.shape[-1]), num_chunks)
-    moments = weights.empty((logs.shape[0], omega.shape[-2]), 0, jnp.asarray(logs).dtype)
+    moments = weights.empty(
+        logs.shape[0], omega.shape[-2], 0 if log_omega is None else omega.shape[-2], NOTHING, jnp.asarray(logs).dtype
+    )
     for piece in pieces:
         part = weights.digest(
             jnp.asarray(logs[:, piece]),
             jnp.asarray(omega[..., piece]),
             None if log_omega is None else jnp.asarray(log_omega[..., piece]),
             jnp.int32(len(piece)),
-            0,
+            None,
+            NOTHING,
         )
         moments = weights.merge(moments, part)
     return moments
@@ -116,7 +121,7 @@ def test_narrow_variances_survive_float32(width):
 def test_draws_of_no_weight_do_not_count():
     omega = jnp.array([[0.1, 0.9, 0.5], [0.9, 0.1, 0.5]])
     logs = jnp.array([[0.0, -jnp.inf, -jnp.inf], [-jnp.inf, -jnp.inf, -jnp.inf]])
-    found = weights.digest(logs, omega, jnp.log(omega), jnp.int32(3), 0)
+    found = weights.digest(logs, omega, jnp.log(omega), jnp.int32(3), None, NOTHING)
     np.testing.assert_allclose(found.mean[0], [0.1, 0.9], rtol=1e-6)
     assert found.mass.tolist() == [1.0, 0.0]
     merged = weights.merge(found, found)
@@ -130,10 +135,10 @@ def test_the_sampler_keeps_the_largest_weights():
     logs = rng.normal(size=(8, 1, 8192)).astype(np.float32)
     buckets = jnp.concatenate([weights._fold_maxima(jnp.asarray(part), weights.BUCKETS) for part in logs], axis=1)
     np.testing.assert_array_equal(buckets[0, : weights.BUCKETS], logs[0, 0].reshape(-1, weights.BUCKETS).max(0))
-    size = weights.tail_size(logs.size) + 1
+    size = pareto.tail_size(logs.size) + 1
     kept = np.asarray(lax.top_k(buckets, size)[0][0])
     exact = np.sort(logs.ravel())[::-1][:size]
     assert np.isin(kept, exact).mean() > 0.9
     assert kept[0] == exact[0]
-    k_kept, k_exact = (float(weights.pareto_k(jnp.asarray(tail))) for tail in (kept, exact))
+    k_kept, k_exact = (float(pareto.pareto_k(jnp.asarray(tail))) for tail in (kept, exact))
     assert abs(k_kept - k_exact) < 0.1

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from ..dirichlet import MATCH_RULES, MatchRule
 from ..fit import fit
 from ..posterior import Posterior
-from ..problem import Problem, linear_problem
+from ..problem import LinearProblem, linear_problem
 from ..samplers import IS
 from . import data, experiment, published
 from .experiment import Results, Settings
@@ -68,7 +68,7 @@ def parts(settings: Settings) -> list[tuple[MatchRule, int]]:
     return rules + [(settings.match, draws) for draws in DRAWS if draws != settings.num_draws]
 
 
-def successive(key: jax.Array, problem: Problem, method: IS, rounds: int) -> Iterator[Posterior]:
+def successive(key: jax.Array, problem: LinearProblem, method: IS, rounds: int) -> Iterator[Posterior]:
     """Yield what ISIRS finds after 0, 1, ... rounds: importance sampling with the last fit as the next prior."""
     key, round_key = jax.random.split(key)
     for index in range(rounds + 1):

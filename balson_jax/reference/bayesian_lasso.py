@@ -19,7 +19,8 @@ from jax import lax
 from jax.scipy.linalg import solve_triangular
 
 from .. import random, validation
-from ..problem import Problem, linear_problem, map_blocks
+from ..batching import map_blocks
+from ..problem import LinearProblem, linear_problem
 
 SHAPE, RATE = 1.0, 1.78
 """Of the gamma prior of the squared penalty, as in the paper on the Bayesian LASSO."""
@@ -96,7 +97,7 @@ def bayesian_lasso(
             if value.ndim:
                 raise ValueError(f"{name} has shape {value.shape}; pass one number, which serves all problems")
             validation.require_positive(name, value)
-    problem = linear_problem(design, target)
+    problem = linear_problem(design, target, noise=1.0)
     return _sample(key, problem, noise, penalty, num_draws, warm_up, num_chains)
 
 
@@ -112,7 +113,7 @@ def _sample(key, problem, noise, penalty, num_draws: int, warm_up: int, num_chai
     return map_blocks(lambda flat: flat.vmap(one_problem), problem, block)
 
 
-def _chain(key, problem: Problem, noise, penalty, num_draws: int, warm_up: int):
+def _chain(key, problem: LinearProblem, noise, penalty, num_draws: int, warm_up: int):
     """Return draws of theta ``(num_draws, K)``, of the noise and of the penalty ``(num_draws,)``."""
     factor, dtype = problem.factor, problem.dtype
     num_components = factor.shape[-1]

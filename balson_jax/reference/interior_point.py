@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import jax
-import jax.numpy as jnp
 
 from .. import validation
 from ..least_squares import least_squares
 from ..problem import linear_problem
 
 
-def interior_point(design: Any, target: Any, total: Any = 1.0, constraint: str = "at_most") -> jax.Array:
+def interior_point(
+    design: Any, target: Any, total: Any = 1.0, constraint: Literal["at_most", "equal"] = "at_most"
+) -> jax.Array:
     """Return the theta >= 0 that minimises ``|target - design @ theta|`` with a bound on its sum, ``(..., K)``.
 
     Args:
@@ -21,13 +22,9 @@ def interior_point(design: Any, target: Any, total: Any = 1.0, constraint: str =
       total: the bound, a number or one per problem. One far above the solution's sum costs digits in float32.
       constraint: ``"at_most"`` for ``sum(theta) <= total``, ``"equal"`` for ``sum(theta) = total``.
 
+    >>> import jax.numpy as jnp
     >>> [round(x, 3) for x in interior_point(jnp.eye(2), jnp.array([0.3, -1.0])).tolist()]
     [0.3, 0.0]
     """
     validation.require_choice("constraint", constraint, ("at_most", "equal"))
-    design = validation.float_array("design", design)
-    if constraint == "at_most":
-        # What is left of the total goes to a component that does nothing.
-        design = jnp.concatenate([design, jnp.zeros_like(design[..., :1])], axis=-1)
-    theta = least_squares(linear_problem(design, target, total=total)).theta
-    return theta[..., :-1] if constraint == "at_most" else theta
+    return least_squares(linear_problem(design, target, total=total, constraint=constraint, noise=1.0)).theta

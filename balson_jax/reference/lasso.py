@@ -12,8 +12,9 @@ import numpy as np
 from jax import lax
 
 from .. import validation
+from ..batching import map_blocks
 from ..least_squares import least_squares
-from ..problem import Problem, linear_problem, map_blocks
+from ..problem import LinearProblem, linear_problem
 
 MAX_SWEEPS = 20_000
 MEMORY = 5
@@ -55,7 +56,7 @@ def lasso(design: Any, target: Any, penalty: Any, positive: bool = False, tolera
     """
     penalty = validation.float_array("penalty", penalty)
     validation.require_nonnegative("penalty", penalty)
-    problem = linear_problem(design, target)
+    problem = linear_problem(design, target, noise=1.0)
     try:
         jnp.broadcast_shapes(penalty.shape, problem.batch_shape)
     except ValueError:
@@ -72,11 +73,11 @@ def lasso(design: Any, target: Any, penalty: Any, positive: bool = False, tolera
 
 
 @functools.partial(jax.jit, static_argnames="positive")
-def _solve(problem: Problem, tolerance: jax.Array, positive: bool) -> Lasso:
+def _solve(problem: LinearProblem, tolerance: jax.Array, positive: bool) -> Lasso:
     return map_blocks(lambda flat: flat.vmap(lambda one: _descend(one, tolerance, positive)), problem)
 
 
-def _descend(problem: Problem, tolerance: jax.Array, positive: bool) -> Lasso:
+def _descend(problem: LinearProblem, tolerance: jax.Array, positive: bool) -> Lasso:
     factor, num_rows = problem.factor, problem.num_rows
     weight = num_rows * problem.total
     square = jnp.square(factor).sum(0)
@@ -155,11 +156,7 @@ def lasso_within(design: Any, target: Any, total: Any = 1.0) -> jax.Array:
     >>> [round(x, 3) for x in lasso_within(jnp.eye(2), jnp.array([2.0, -0.5])).tolist()]
     [1.0, 0.0]
     """
-    design = validation.float_array("design", design)
-    split = jnp.concatenate([design, -design, jnp.zeros_like(design[..., :1])], axis=-1)
-    both = least_squares(linear_problem(split, target, total=total)).theta
-    count = design.shape[-1]
-    return both[..., :count] - both[..., count : 2 * count]
+    return least_squares(linear_problem(design, target, total=total, constraint="signed_at_most", noise=1.0)).theta
 
 
 def cross_validated_penalty(

@@ -16,6 +16,6 @@ def ordinary(design: Any, target: Any) -> jax.Array:
     >>> ordinary(jnp.eye(2), jnp.array([3.0, -1.0])).tolist()
     [3.0, -1.0]
     """
-    problem = linear_problem(design, target)
+    problem = linear_problem(design, target, noise=1.0)
     pseudo_inverse = jnp.linalg.pinv(problem.factor)
     return jnp.einsum("...km,...m->...k", pseudo_inverse, problem.projection)

@@ -10,8 +10,9 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from .. import dirichlet, validation, weights
-from ..density import Pivoted
+from .. import dirichlet, reservoir, validation, weights
+from ..density import Density
+from ..noise import InverseGamma
 from ..proposals import DirichletProposal, Proposal
 from ..random import points as unit_cube
 
@@ -19,6 +20,11 @@ REPLICATES = 8
 """Fewer would give larger nets of quasi-random points and so smaller errors, more would give better error bars."""
 
 DEFAULT_CHUNK = 4096
+DEFAULT_KEEP = 512
+MAX_KEEP = 1 << 16
+NOISE_DRAWS = 64
+"""The posterior of the noise's level, given theta, hardly depends on theta: so many draws of it suffice."""
+
 MAX_DRAWS = 1 << 30
 """Draws are numbered by 32-bit integers."""
 
@@ -36,6 +42,7 @@ class Plan:
     chunk: int
     points: str
     diagnose_tail: bool
+    keep: int
 
     @property
     def replicates(self) -> int:
@@ -54,9 +61,10 @@ class Plan:
         return min(whole, max(_power_of_two(self.chunk), unit_cube.BLOCK))
 
     @property
-    def num_buckets(self) -> int:
-        """How many of its largest weights a replicate keeps."""
-        return min(weights.BUCKETS, self.chunk_size) if self.diagnose_tail else 0
+    def sizes(self) -> weights.Sizes:
+        """How many of its largest weights, and of its draws, a replicate keeps."""
+        buckets = weights.BUCKETS if self.diagnose_tail else 0
+        return weights.Sizes(min(buckets, self.chunk_size), min(self.keep // REPLICATES, self.chunk_size))
 
 
 def _power_of_two(count: int) -> int:
@@ -65,7 +73,7 @@ def _power_of_two(count: int) -> int:
 
 def importance(
     key: jax.Array,
-    density: Pivoted,
+    density: Density,
     proposal: Proposal,
     plan: Plan,
     *,
@@ -90,6 +98,7 @@ def importance(
     dtype = density.prior.dtype
     generate = unit_cube.GENERATORS[plan.points]
     num_chunks = -(-plan.per_replicate // plan.chunk_size)
+    num_logs = density.shape[1] if log_moments else 0
 
     def replicate(index):
         stream = jax.random.fold_in(key, index)
@@ -100,11 +109,13 @@ def importance(
             log_omega = proposal.draw(points)
             omega = jnp.exp(log_omega)
             logs = weights.log_weights(density, omega, log_omega, proposal if corrects else None)
+            gumbel = reservoir.gumbel(stream, plan.chunk_size, start, dtype) if plan.sizes.slots else None
             own_draws = (plan.num_draws - index + plan.replicates - 1) // plan.replicates
             counts = start + jnp.arange(plan.chunk_size) < own_draws
             if plan.num_draws % (plan.replicates * plan.chunk_size):
                 logs = jnp.where(counts, logs, -jnp.inf)
-            return weights.digest(logs, omega, log_omega if log_moments else None, counts.sum(), plan.num_buckets)
+            logarithms = log_omega if log_moments else None
+            return weights.digest(logs, density.features(omega), logarithms, counts.sum(), gumbel, plan.sizes)
 
         # Recomputed in the backward pass: gradients need no more memory than values.
         @jax.checkpoint
@@ -113,7 +124,7 @@ def importance(
 
         if num_chunks == 1:
             return jax.checkpoint(moments_of)(0)
-        nothing = weights.empty(density.pivot.shape, plan.num_buckets, dtype)
+        nothing = weights.empty(*density.feature_shape, num_logs, plan.sizes, dtype)
         return lax.scan(step, nothing, jnp.arange(num_chunks))[0]
 
     parts = _map_divided(replicate, plan.replicates, axes)
@@ -148,6 +159,7 @@ class IS:
       chunk: draws computed at a time; bounds the memory and does not change the result.
       diagnose_tail: whether Pareto k is computed, which takes half of the time of a large batch. Without it
         ``pareto_k`` is NaN, and ``status`` rests on the effective sample alone.
+      keep: how many draws the posterior keeps, for intervals, samples and predictions: a power of two, or 0 for none.
     """
 
     num_draws: int = dataclasses.field(default=65_536, metadata={"static": True})
@@ -156,8 +168,10 @@ class IS:
     points: str = dataclasses.field(default="sobol", metadata={"static": True})
     chunk: int = dataclasses.field(default=DEFAULT_CHUNK, metadata={"static": True})
     diagnose_tail: bool = dataclasses.field(default=True, metadata={"static": True})
+    keep: int = dataclasses.field(default=DEFAULT_KEEP, metadata={"static": True})
 
     name = "is"
+    is_sharpened = False
 
     def __post_init__(self) -> None:
         check_sizes(self)
@@ -169,7 +183,7 @@ class IS:
         proposal = jnp.asarray(self.proposal)
         return (jnp.isfinite(proposal) & (proposal > 0)).all()
 
-    def run(self, key: jax.Array, density: Pivoted, axes: tuple[str, ...] = ()) -> tuple[weights.Estimate, jax.Array]:
+    def run(self, key: jax.Array, density: Density, axes: tuple[str, ...] = ()) -> tuple[weights.Estimate, jax.Array]:
         """Return the estimates and the matched ``alpha`` of B problems; devices along the axes divide the draws."""
         alpha = density.prior
         if self.proposal is not None:
@@ -178,17 +192,23 @@ class IS:
             key,
             density,
             DirichletProposal(alpha),
-            Plan(self.num_draws, self.chunk, self.points, self.diagnose_tail),
+            Plan(self.num_draws, self.chunk, self.points, self.diagnose_tail, num_kept(self.keep, density)),
             corrects=self.proposal is not None,
             log_moments=self.match == "kl",
             axes=axes,
         )
-        return found, match_alpha(found, self.match)
+        return found, match_alpha(found, self.match, density)
 
 
-def match_alpha(found: weights.Estimate, match: dirichlet.MatchRule) -> jax.Array:
+def match_alpha(found: weights.Estimate, match: dirichlet.MatchRule, density: Density) -> jax.Array:
     """Return the concentrations of the Dirichlets that match an estimate, ``(B, K)``."""
-    return dirichlet.from_moments(found.mean, found.variance, match, log_mean=found.log_mean)
+    count = density.shape[1]
+    return dirichlet.from_moments(found.mean[:, :count], found.variance[:, :count], match, log_mean=found.log_mean)
+
+
+def num_kept(keep: int, density: Density) -> int:
+    """Return how many draws to keep: what the user wants, or a few for the noise if its level is to be estimated."""
+    return max(keep, NOISE_DRAWS) if isinstance(density.noise, InverseGamma) else keep
 
 
 def check_sizes(method) -> None:
@@ -200,6 +220,9 @@ def check_sizes(method) -> None:
     if method.chunk > MAX_DRAWS:
         raise ValueError(f"chunk={method.chunk} must be at most {MAX_DRAWS:,}")
     validation.require_choice("match", method.match, dirichlet.MATCH_RULES)
+    validation.require_at_least("keep", method.keep, 0)
+    if method.keep and (method.keep & (method.keep - 1) or not REPLICATES <= method.keep <= MAX_KEEP):
+        raise ValueError(f"keep={method.keep} must be 0 or a power of two from {REPLICATES} to {MAX_KEEP:,}")
     if hasattr(method, "points"):
         validation.require_choice("points", method.points, tuple(unit_cube.GENERATORS))
     if hasattr(method, "rounds"):

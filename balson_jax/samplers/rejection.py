@@ -8,12 +8,12 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from .. import dirichlet, weights
-from ..density import Pivoted
+from .. import dirichlet, reservoir, weights
+from ..density import Density
 from ..proposals import DirichletProposal
 from ..random import points as unit_cube
 from ..status import MIN_ESS, Status
-from .importance import DEFAULT_CHUNK, check_sizes, match_alpha
+from .importance import DEFAULT_CHUNK, DEFAULT_KEEP, check_sizes, match_alpha, num_kept
 
 
 @jax.tree_util.register_dataclass
@@ -30,14 +30,17 @@ class RS:
       max_proposals: give up after this many proposals, with ``Status.BUDGET``, and use what was accepted.
       match: rule for the precision of the approximating Dirichlet (see ``dirichlet.from_moments``).
       chunk: proposals computed at a time; bounds the memory and does not change the result.
+      keep: how many draws the posterior keeps, for intervals, samples and predictions: a power of two, or 0 for none.
     """
 
     num_draws: int = dataclasses.field(default=16_384, metadata={"static": True})
     max_proposals: int = dataclasses.field(default=1 << 24, metadata={"static": True})
     match: dirichlet.MatchRule = dataclasses.field(default="ratio", metadata={"static": True})
     chunk: int = dataclasses.field(default=DEFAULT_CHUNK, metadata={"static": True})
+    keep: int = dataclasses.field(default=DEFAULT_KEEP, metadata={"static": True})
 
     name = "rs"
+    is_sharpened = False
 
     def __post_init__(self) -> None:
         check_sizes(self)
@@ -46,14 +49,14 @@ class RS:
         """Return whether the method's numbers are in their domain: it has none."""
         return jnp.bool_(True)
 
-    def run(self, key: jax.Array, density: Pivoted, axes: tuple[str, ...] = ()) -> tuple[weights.Estimate, jax.Array]:
+    def run(self, key: jax.Array, density: Density, axes: tuple[str, ...] = ()) -> tuple[weights.Estimate, jax.Array]:
         """Return the estimates and the matched ``alpha`` of B problems; devices along the axes all do the same."""
         found = rejection(key, density, self)
-        return found, match_alpha(found, self.match)
+        return found, match_alpha(found, self.match, density)
 
 
 def propose(
-    key: jax.Array, density: Pivoted, start: jax.Array, count: int
+    key: jax.Array, density: Density, start: jax.Array, count: int
 ) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:
     """Draw proposals number ``start, ..., start + count - 1`` from the prior.
 
@@ -71,7 +74,7 @@ def propose(
 
 
 @jax.custom_jvp
-def _without_derivatives(density: Pivoted) -> Pivoted:
+def _without_derivatives(density: Density) -> Density:
     return density
 
 
@@ -81,14 +84,16 @@ def _refuse(primals, tangents):
     raise TypeError("rejection sampling has no derivatives; use IS or ISIRS, or jax.lax.stop_gradient on the problem")
 
 
-def rejection(key: jax.Array, density: Pivoted, method: RS) -> weights.Estimate:
+def rejection(key: jax.Array, density: Density, method: RS) -> weights.Estimate:
     """Run rejection sampling on B problems until each has accepted enough draws or the budget is spent."""
     density = _without_derivatives(density)
     dtype = density.prior.dtype
-    num_problems = density.pivot.shape[0]
-    chunk = unit_cube.BLOCK * -(-min(method.chunk, method.max_proposals) // unit_cube.BLOCK)
+    num_problems, num_components = density.shape
+    sizes = weights.Sizes(0, num_kept(method.keep, density))
+    blocks = -(-min(method.chunk, method.max_proposals) // unit_cube.BLOCK)
+    chunk = max(unit_cube.BLOCK << (blocks - 1).bit_length(), sizes.slots)
     # A problem with a NaN would never accept; it spends nothing, and is reported by its status.
-    hopeful = jnp.isfinite(density.log_peak) & jnp.isfinite(density.slack).all(-1)
+    hopeful = density.valid & jnp.isfinite(density.log_peak)
 
     def unfinished(state):
         start, accepted = state[:2]
@@ -104,7 +109,9 @@ def rejection(key: jax.Array, density: Pivoted, method: RS) -> weights.Estimate:
         # Proposals count up to the one that completes the sample.
         seen = (rank - accepts < method.num_draws) & (number < method.max_proposals)
         logs = jnp.where(used, jnp.zeros((), dtype), -jnp.inf)
-        part = weights.digest(logs, omega, log_omega if method.match == "kl" else None, used.sum(-1), 0)
+        logarithms = log_omega if method.match == "kl" else None
+        gumbel = reservoir.gumbel(key, chunk, start, dtype) if sizes.slots else None
+        part = weights.digest(logs, density.features(omega), logarithms, used.sum(-1), gumbel, sizes)
         return (
             start + chunk,
             accepted + used.sum(-1, dtype=jnp.int32),
@@ -113,7 +120,8 @@ def rejection(key: jax.Array, density: Pivoted, method: RS) -> weights.Estimate:
             weights.merge(moments, part),
         )
 
-    nothing = weights.empty(density.pivot.shape, 0, dtype)
+    num_logs = num_components if method.match == "kl" else 0
+    nothing = weights.empty(*density.feature_shape, num_logs, sizes, dtype)
     zeros = jnp.zeros(num_problems, jnp.int32)
     state = jnp.zeros((), jnp.int32), zeros, zeros, zeros, nothing
     _, accepted, proposals, violations, moments = lax.while_loop(unfinished, step, state)
@@ -126,13 +134,19 @@ def _estimate(density, moments, accepted, proposals, violations, method) -> weig
     at_least_one = jnp.maximum(count, 1)
     some = accepted > 0
     # With nothing accepted, all that is known is the prior.
-    mean = jnp.where(some[:, None], moments.mean, dirichlet.mean(density.prior))
-    variance = jnp.where(some[:, None], moments.spread / at_least_one[:, None], dirichlet.variance(density.prior))
-    log_mean = jnp.where(some[:, None], moments.log_mean, dirichlet.log_mean(density.prior))
+    prior_mean, prior_variance = density.prior_moments()
+    mean = jnp.where(some[:, None], moments.mean, prior_mean)
+    variance = jnp.where(some[:, None], moments.spread / at_least_one[:, None], prior_variance)
+    log_mean = moments.log_mean
+    if log_mean.shape[-1]:
+        log_mean = jnp.where(some[:, None], log_mean, dirichlet.log_mean(density.prior))
+    draws, draw_weights = reservoir.gather(
+        jax.tree.map(lambda leaf: leaf[None], moments.kept), jnp.ones((1, len(count)), dtype)
+    )
     rate = count / jnp.maximum(proposals, 1).astype(dtype)
     status = jnp.where(accepted < method.num_draws, Status.BUDGET, 0)
     status = status | jnp.where(accepted < MIN_ESS, Status.LOW_ESS, 0)
-    status = status | jnp.where(violations > 0, Status.NONFINITE, 0)
+    status = status | jnp.where(violations > 0, Status.ENVELOPE, 0)
     return weights.Estimate(
         mean=mean,
         variance=variance,
@@ -144,4 +158,6 @@ def _estimate(density, moments, accepted, proposals, violations, method) -> weig
         ess=count,
         pareto_k=jnp.full_like(count, -jnp.inf),
         status=status.astype(jnp.int32),
+        draws=draws,
+        draw_weights=draw_weights,
     )

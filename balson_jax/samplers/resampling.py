@@ -15,14 +15,14 @@ import jax.numpy as jnp
 from jax import lax
 
 from .. import dirichlet, weights
-from ..density import Pivoted
+from ..density import Density
 from ..proposals import DefensiveProposal, DirichletProposal
-from .importance import DEFAULT_CHUNK, IS, Plan, check_sizes, importance, match_alpha
+from .importance import DEFAULT_CHUNK, DEFAULT_KEEP, IS, Plan, check_sizes, importance, match_alpha, num_kept
 from .rejection import RS, rejection
 
 
 def resample(
-    key: jax.Array, density: Pivoted, first: weights.Estimate, method: Rounds, axes: tuple[str, ...]
+    key: jax.Array, density: Density, first: weights.Estimate, method: Rounds, axes: tuple[str, ...]
 ) -> tuple[weights.Estimate, jax.Array]:
     """Run the rounds of importance sampling that follow a first pass; devices along the axes divide the draws.
 
@@ -31,7 +31,10 @@ def resample(
       largest Pareto k; and the matched ``alpha``. After a collapsed round the later ones look healthy around a wrong
       place, so the worst round speaks for all.
     """
-    plan = Plan(method.num_draws, method.chunk, method.points, method.diagnose_tail)
+    if method.rounds == 0:
+        return first, match_alpha(first, method.match, density)
+    keep = num_kept(method.keep, density)
+    plan = Plan(method.num_draws, method.chunk, method.points, method.diagnose_tail, keep)
 
     def round_of_importance(carry, index):
         last, alpha = carry
@@ -54,9 +57,16 @@ def resample(
             ess=jnp.minimum(found.ess, last.ess),
             pareto_k=jnp.maximum(found.pareto_k, last.pareto_k),
         )
-        return (found, match_alpha(found, method.match)), None
+        return (found, match_alpha(found, method.match, density)), None
 
-    start = first, match_alpha(first, method.match)
+    # The first pass may have kept another number of draws; each round replaces them.
+    (num_problems, num_features), num_draws = density.feature_shape, plan.replicates * plan.sizes.slots
+    first = dataclasses.replace(
+        first,
+        draws=jnp.zeros((num_problems, num_features, num_draws), first.mean.dtype),
+        draw_weights=jnp.zeros((num_problems, num_draws), first.mean.dtype),
+    )
+    start = first, match_alpha(first, method.match, density)
     return lax.scan(round_of_importance, start, jnp.arange(method.rounds))[0]
 
 
@@ -78,6 +88,7 @@ class Rounds:
       chunk: draws computed at a time; bounds the memory and does not change the result.
       diagnose_tail: whether Pareto k is computed, which takes half of the time of a large batch. Without it
         ``pareto_k`` is NaN, and ``status`` rests on the effective sample alone.
+      keep: how many draws the posterior keeps, for intervals, samples and predictions: a power of two, or 0 for none.
     """
 
     num_draws: int = dataclasses.field(default=16_384, metadata={"static": True})
@@ -88,6 +99,12 @@ class Rounds:
     points: str = dataclasses.field(default="sobol", metadata={"static": True})
     chunk: int = dataclasses.field(default=DEFAULT_CHUNK, metadata={"static": True})
     diagnose_tail: bool = dataclasses.field(default=True, metadata={"static": True})
+    keep: int = dataclasses.field(default=DEFAULT_KEEP, metadata={"static": True})
+
+    @property
+    def is_sharpened(self) -> bool:
+        """Whether the answer counts the data more than once, and is not the posterior."""
+        return self.reuse_data and self.rounds > 0
 
     def __post_init__(self) -> None:
         check_sizes(self)
@@ -108,10 +125,17 @@ class ISIRS(Rounds):
 
     name = "isirs"
 
-    def run(self, key: jax.Array, density: Pivoted, axes: tuple[str, ...] = ()) -> tuple[weights.Estimate, jax.Array]:
+    def run(self, key: jax.Array, density: Density, axes: tuple[str, ...] = ()) -> tuple[weights.Estimate, jax.Array]:
         """Return the last round's estimates and the matched ``alpha`` of B problems."""
         first_key, round_key = jax.random.split(key)
-        first = IS(self.num_draws, None, self.match, self.points, self.chunk, self.diagnose_tail)
+        first = IS(
+            num_draws=self.num_draws,
+            match=self.match,
+            points=self.points,
+            chunk=self.chunk,
+            diagnose_tail=self.diagnose_tail,
+            keep=self.keep if self.rounds == 0 else 0,
+        )
         return resample(round_key, density, first.run(first_key, density, axes)[0], self, axes)
 
 
@@ -131,8 +155,14 @@ class RSIRS(Rounds):
 
     name = "rsirs"
 
-    def run(self, key: jax.Array, density: Pivoted, axes: tuple[str, ...] = ()) -> tuple[weights.Estimate, jax.Array]:
+    def run(self, key: jax.Array, density: Density, axes: tuple[str, ...] = ()) -> tuple[weights.Estimate, jax.Array]:
         """Return the last round's estimates and the matched ``alpha`` of B problems."""
         first_key, round_key = jax.random.split(key)
-        first = RS(num_draws=self.num_draws, max_proposals=self.max_proposals, match=self.match, chunk=self.chunk)
+        first = RS(
+            num_draws=self.num_draws,
+            max_proposals=self.max_proposals,
+            match=self.match,
+            chunk=self.chunk,
+            keep=self.keep if self.rounds == 0 else 0,
+        )
         return resample(round_key, density, rejection(first_key, density, first), self, axes)
