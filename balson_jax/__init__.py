@@ -21,6 +21,7 @@ from .noise import Correlated, InverseGamma
 from .posterior import FitError, Posterior, Prediction, Slack
 from .problem import LinearProblem, Problem, linear_problem
 from .samplers import IS, ISIRS, RS, RSIRS
+from .selection import Comparison, Tuning, compare, tune
 from .status import Status
 from .stream import fit_stream
 from .version import __version__
@@ -30,6 +31,7 @@ __all__ = [
     "ISIRS",
     "RS",
     "RSIRS",
+    "Comparison",
     "Correlated",
     "FitError",
     "InverseGamma",
@@ -41,7 +43,9 @@ __all__ = [
     "Problem",
     "Slack",
     "Status",
+    "Tuning",
     "__version__",
+    "compare",
     "density",
     "dirichlet",
     "fit",
@@ -53,4 +57,5 @@ __all__ = [
     "parallel",
     "random",
     "reference",
+    "tune",
 ]

@@ -50,20 +50,12 @@ class InverseGamma:
     @property
     def mean(self) -> jax.Array:
         """The mean of the standard deviation; infinite for a shape of one half or less."""
-        shape, scale = jnp.asarray(self.shape), jnp.asarray(self.scale)
-        exists = shape > 0.5
-        return jnp.where(exists, jnp.sqrt(scale) * jnp.exp(_log_gamma_step(jnp.where(exists, shape, 1))), jnp.inf)
+        return _mean(jnp.asarray(self.shape), jnp.asarray(self.scale))
 
     @property
     def std(self) -> jax.Array:
         """The standard deviation of the standard deviation; infinite for a shape of one or less."""
-        shape, scale = jnp.asarray(self.shape), jnp.asarray(self.scale)
-        exists = shape > 1
-        safe = jnp.where(exists, shape, 2)
-        # ln(E[s]^2 / E[s^2]): small for a large shape, where the logarithms would cancel but for the series.
-        small = jnp.log1p(-0.25 / (safe - 0.75)) + 2 * _step_series(safe)
-        log_ratio = jnp.where(safe > SERIES_FROM, small, 2 * _log_gamma_step(safe) + jnp.log(safe - 1))
-        return jnp.where(exists, jnp.sqrt(scale / (safe - 1) * -jnp.expm1(log_ratio)), jnp.inf)
+        return _std(jnp.asarray(self.shape), jnp.asarray(self.scale))
 
     def interval(self, level: float = 0.9) -> tuple[jax.Array, jax.Array]:
         """Return the ends of the central interval of the standard deviation."""
@@ -136,6 +128,22 @@ def match_posterior(
     variance = (weights * jnp.square(log_scale - mean[..., None])).sum(-1)
     matched = _inverse_trigamma(polygamma(1, shape) + variance)
     return InverseGamma(matched, jnp.exp(mean - digamma(shape) + digamma(matched)))
+
+
+@jax.jit
+def _mean(shape: jax.Array, scale: jax.Array) -> jax.Array:
+    exists = shape > 0.5
+    return jnp.where(exists, jnp.sqrt(scale) * jnp.exp(_log_gamma_step(jnp.where(exists, shape, 1))), jnp.inf)
+
+
+@jax.jit
+def _std(shape: jax.Array, scale: jax.Array) -> jax.Array:
+    exists = shape > 1
+    safe = jnp.where(exists, shape, 2)
+    # ln(E[s]^2 / E[s^2]): small for a large shape, where the logarithms would cancel but for the series.
+    small = jnp.log1p(-0.25 / (safe - 0.75)) + 2 * _step_series(safe)
+    log_ratio = jnp.where(safe > SERIES_FROM, small, 2 * _log_gamma_step(safe) + jnp.log(safe - 1))
+    return jnp.where(exists, jnp.sqrt(scale / (safe - 1) * -jnp.expm1(log_ratio)), jnp.inf)
 
 
 def _log_gamma_step(shape: jax.Array) -> jax.Array:

@@ -219,7 +219,7 @@ class Posterior:
         """Return the summary; only the method's name inside a trace, or where the fields are not arrays."""
         leaves = jax.tree.leaves(self)
         if leaves and all(
-            isinstance(leaf, (jax.Array, np.ndarray)) and validation.is_concrete(leaf) for leaf in leaves
+            isinstance(leaf, (jax.Array, np.ndarray, np.generic)) and validation.is_concrete(leaf) for leaf in leaves
         ):
             return self.summary()
         return f"Posterior(method={self.method!r}, ...)"

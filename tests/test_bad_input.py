@@ -44,6 +44,34 @@ def with_nan(array, index, value=np.nan):
         ({"target": np.array(["a"] * 6)}, "target has dtype <U1; pass real numbers"),
         ({"target": np.array([None] * 6)}, "target has dtype object; pass real numbers"),
         ({"design": [[1.0, 2.0], [3.0]]}, "design is not a rectangular array"),
+        ({"weights": -np.ones(6)}, r"weights\[0\] is -1.0; weights must be finite and not negative"),
+        ({"weights": np.zeros(6)}, "weights: all-zero weights leave no row; keep at least one"),
+        ({"weights": np.ones(5)}, r"weights has shape \(5,\); pass an array of shape \(6,\)"),
+        ({"weights": np.eye(6)[:2] * 0, "target": np.stack([TARGET, TARGET])}, r"leave no row of problem \[0\]"),
+        ({"mask": np.zeros(6, bool)}, "mask: the mask leaves no row"),
+        ({"mask": np.ones(6)}, "mask has dtype float.*; pass booleans, True for rows that count"),
+        ({"missing": "skip"}, "unknown missing='skip'; choose one of raise, drop"),
+        ({"target": np.full(6, np.nan), "missing": "drop"}, "target: missing values leave no row"),
+        (
+            {"target": with_nan(TARGET, 2, np.inf), "missing": "drop"},
+            r"target\[2\] is inf; missing='drop' drops NaN only",
+        ),
+        ({"target": with_nan(TARGET, 2)}, "or pass missing='drop' if NaN means missing"),
+        (
+            {"noise": balson.Correlated(-np.eye(6))},
+            "covariance is not positive definite: its smallest eigenvalue is -1",
+        ),
+        ({"noise": balson.Correlated(np.triu(np.ones((6, 6))))}, "covariance is not symmetric"),
+        ({"noise": balson.Correlated(np.eye(5))}, r"covariance has shape \(5, 5\); pass one of shape \(6, 6\)"),
+        ({"noise": balson.Correlated(cholesky=-np.eye(6))}, "cholesky has a diagonal entry that isn't positive"),
+        ({"noise": balson.Correlated()}, "takes a covariance or its Cholesky factor: pass one of the two"),
+        ({"noise": balson.InverseGamma(-1.0, 1.0)}, "noise.shape is -1.0; noise.shape must be finite and not negative"),
+        ({"noise": balson.InverseGamma(np.ones(2), 1.0), "target": np.ones((3, 6))}, "of noise.shape don't broadcast"),
+        ({"slack_prior": 0.0, "constraint": "at_most"}, "slack_prior is 0.0; slack_prior must be positive"),
+        ({"design": DESIGN[:, :0], "constraint": "signed"}, "K=0 component; pass at least 1"),
+        ({"prior": np.ones(4), "constraint": "signed"}, r"3 concentrations \(or 6, for each sign\)"),
+        ({"row_axes": 2}, r"design has shape \(6, 3\); it needs 2 axes of rows and one of components"),
+        ({"row_axes": 2, "design": np.ones((2, 3, 3))}, r"target has shape \(6,\); it needs 2 axes of rows"),
         ({"constraint": "ball"}, "unknown constraint='ball'; choose one of equal, at_most, signed, signed_at_most"),
     ],
 )
@@ -51,6 +79,41 @@ def test_bad_problems(arguments, message):
     arguments = {"design": DESIGN, "target": TARGET} | arguments
     with pytest.raises(ValueError, match=message):
         balson.linear_problem(**arguments)
+
+
+def curve(theta, x):
+    return theta[0] + theta[1] * x
+
+
+def branching(theta, x):
+    return x if theta[0] > 0 else -x
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"predict": "linear"}, "predict is a str; pass a function of theta and inputs"),
+        ({"predict": lambda theta, x: theta}, r"predict returned shape \(2,\), but target has shape \(6,\); expected"),
+        ({"predict": lambda theta, x: (theta, x)}, "predict returned a tuple; expected one array"),
+        ({"predict": lambda theta, x: jnp.arange(6)}, "predict returned dtype int32; expected real numbers like"),
+        (
+            {"predict": branching},
+            "predict can't be traced by JAX .*TracerBoolConversionError.*; write it with jax.numpy",
+        ),
+        ({"predict": lambda theta, x: np.asarray(theta)}, "predict can't be traced by JAX"),
+        ({"num_params": 1}, "num_params=1: K=1 component; pass at least 2 parameters, as one alone is theta = total"),
+        ({"num_params": 0, "constraint": "signed"}, "num_params=0 must be at least 1"),
+        ({"num_params": 2.0}, "num_params=2.0 must be an integer"),
+        ({"target": with_nan(TARGET, 2)}, "or pass missing='drop' if NaN means missing"),
+        ({"bound": -1.0}, "bound is -1.0; bound must be finite and not negative"),
+        ({"bound": "guess"}, "unknown bound='guess'; choose one of search"),
+        ({"weights": np.zeros(6)}, "all-zero weights leave no row"),
+    ],
+)
+def test_bad_models(arguments, message):
+    arguments = {"predict": curve, "inputs": np.arange(6.0), "target": TARGET, "num_params": 2} | arguments
+    with pytest.raises(ValueError, match=message):
+        balson.model_problem(**arguments)
 
 
 @pytest.mark.parametrize(
@@ -64,6 +127,7 @@ def test_bad_problems(arguments, message):
         (lambda: balson.IS(num_draws=2**31), "num_draws=2147483648 must be below"),
         (lambda: balson.ISIRS(rounds=-1), "rounds=-1 must be at least 0"),
         (lambda: balson.RSIRS(chunk=0), "chunk=0 must be at least 1"),
+        (lambda: balson.IS(keep=100), "keep=100 must be 0 or a power of two from 8 to 65,536"),
         (lambda: balson.IS(match="median"), "unknown match='median'; choose one of ratio, geometric, mean, kl"),
         (lambda: balson.IS(points="halton"), "unknown points='halton'; choose one of sobol, pseudo"),
     ],
@@ -83,7 +147,10 @@ def test_bad_methods(construct, message):
         ({"method": balson.ISIRS(defensive=1.5)}, r"defensive=1\.5 must lie between 0 and 1"),
         ({"method": balson.ISIRS(defensive=np.ones(2))}, r"defensive has shape \(2,\); pass one number"),
         ({"method": balson.ISIRS(defensive="x")}, "defensive has dtype <U1; pass real numbers"),
-        ({"problem": balson.linear_problem(np.ones((1, 1100)), [1.0])}, "up to 1023 components, not 1100; pass poi"),
+        (
+            {"problem": balson.linear_problem(np.ones((1, 1100)), [1.0], noise=1.0)},
+            "up to 1023 components, not 1100; pass poi",
+        ),
         ({"key": 0}, "key=0 is not a PRNG key; make one with jax.random.key"),
         ({"key": np.arange(2.0)}, "key has dtype float32|float64"),
         ({"key": jax.random.split(jax.random.key(0), 3)}, r"key has shape \(3,\); pass one key, and jax.vmap"),
@@ -105,6 +172,13 @@ def test_bad_calls_of_a_posterior():
         found.sample(jax.random.key(0), 0)
     with pytest.raises(ValueError, match="must have 3 components"):
         found.predict(np.ones((4, 2)))
+    signed = balson.linear_problem(DESIGN, TARGET, noise=1.0, constraint="signed")
+    bare = balson.fit(jax.random.key(0), signed, balson.IS(num_draws=64, keep=0))
+    for call in (bare.interval, lambda: bare.sample(jax.random.key(0), 3), lambda: bare.predict(DESIGN)):
+        with pytest.raises(ValueError, match="kept: fit with a method whose keep is above 0"):
+            call()
+    with pytest.raises(ValueError, match="problem is a ModelProblem; least_squares needs one of linear_problem"):
+        balson.least_squares(balson.model_problem(curve, np.arange(6.0), TARGET, 2))
     with pytest.raises(ValueError, match="outside jit"):
         jax.jit(lambda posterior: posterior.raise_for_status())(found)
 

@@ -179,13 +179,13 @@ def test_the_limit_of_little_noise_is_lasso():
             problem = balson.linear_problem(design, target, constraint=constraint, total=total, noise=1.0)
             np.testing.assert_allclose(balson.least_squares(problem).theta, lasso, atol=2e-5)
         errors = []
-        for noise in (1.6, 0.4, 0.1):
+        for noise in (3.2, 0.8, 0.2):
             problem = balson.linear_problem(design, target, constraint="signed", total=total, noise=noise)
             found = balson.fit(jax.random.key(0), problem, balson.IS(num_draws=1 << 20))
             assert found.status == balson.Status.OK
             errors.append(np.abs(found.mean - lasso).max())
         assert errors[0] > 2 * errors[1] > 4 * errors[2]
-        assert errors[-1] < 0.03 * total
+        assert errors[-1] < 0.03
 
 
 def test_a_prior_for_each_sign():

@@ -167,32 +167,91 @@ def test_posteriors_and_problems_are_pytrees():
     assert isinstance(jax.device_put(problem()), balson.Problem)
 
 
+def test_vmap_over_any_leaf_of_a_problem():
+    """A problem is a pytree: map over its prior, or over its total and noise, and leave the rest alone."""
+    one = balson.linear_problem(DESIGN, TARGETS[0], noise=0.7, prior=(0.8, 1.0, 1.5))
+    method = SMALL["is"]
+
+    def mapped(**leaves):
+        axes = jax.tree.map(lambda leaf: None, one)
+        axes = dataclasses.replace(axes, **dict.fromkeys(leaves, 0))
+        return jax.vmap(lambda p: balson.fit(KEY, p, method), in_axes=(axes,))(dataclasses.replace(one, **leaves))
+
+    priors = jnp.array([[0.8, 1.0, 1.5], [2.0, 1.0, 0.5]])
+    found = mapped(prior=priors)
+    assert_close(found.mean[0], single_fit("is").mean)
+    assert_close(found.mean[1], balson.fit(KEY, dataclasses.replace(one, prior=priors[1]), method).mean)
+    found = mapped(total=jnp.array([1.0, 2.0]), noise=jnp.array([0.7, 0.3]))
+    assert_close(found.mean[0], single_fit("is").mean)
+    assert_close(found.mean[1].sum(), 2.0)
+
+
+def test_posteriors_survive_transport(tmp_path):
+    """Saved and loaded, donated, put on a device: the same numbers, and the methods still work."""
+    options = {"constraint": "signed_at_most", "noise": "estimate"}
+    found = balson.fit(KEY, balson.linear_problem(DESIGN, TARGETS, **options), SMALL["is"])
+    found.save(tmp_path / "posterior.npz")
+    loaded = balson.Posterior.load(tmp_path / "posterior.npz")
+    assert jax.tree.structure(loaded) == jax.tree.structure(found)
+    chex.assert_trees_all_equal(loaded, jax.tree.map(np.asarray, found))
+    assert repr(loaded[2]) == repr(found[2])
+    np.testing.assert_array_equal(loaded.interval(0.5), found.interval(0.5))
+    moved = jax.device_put(loaded)
+    np.testing.assert_array_equal(moved.sample(KEY, 3), found.sample(KEY, 3))
+    donated = jax.jit(lambda p: jax.tree.map(lambda leaf: leaf + 0, p), donate_argnums=0)(jax.device_put(loaded))
+    chex.assert_trees_all_equal(donated, found)
+    np.savez(tmp_path / "other.npz", x=np.ones(2))
+    with pytest.raises(ValueError, match="is not a saved posterior"):
+        balson.Posterior.load(tmp_path / "other.npz")
+
+
 # --- derivatives -----------------------------------------------------------------------------------------------------
 
 
-def _objectives(design, target, noise, prior, total):
-    posterior = balson.fit(
-        jax.random.key(1),
-        balson.linear_problem(design, target, noise=noise, prior=prior, total=total),
-        balson.IS(num_draws=256),
-    )
-    return posterior.mean @ jnp.arange(1.0, 4.0) + 0.1 * posterior.log_evidence + posterior.std.sum()
-
-
+DIFFERENTIABLE = {
+    "is": balson.IS(num_draws=256),
+    "isirs": balson.ISIRS(num_draws=256, rounds=2),
+    "fresh": balson.ISIRS(num_draws=256, rounds=2, reuse_data=False),
+}
 ARGUMENTS = ("design", "target", "noise", "prior", "total")
 
 
-@thinned("rank", ["deficient"], ["full", "few rows"])
-def test_derivatives_of_importance_sampling_against_finite_differences(rank, x64):
+@pytest.mark.parametrize(
+    ("name", "rank", "constraint", "estimates"),
+    [
+        ("is", "deficient", "equal", False),
+        ("fresh", "full", "at_most", True),
+        pytest.param("isirs", "full", "signed", False, marks=pytest.mark.slow),
+        pytest.param("is", "full", "signed_at_most", True, marks=pytest.mark.slow),
+        pytest.param("is", "few rows", "equal", False, marks=pytest.mark.slow),
+        pytest.param("fresh", "deficient", "equal", False, marks=pytest.mark.slow),
+    ],
+)
+def test_derivatives_against_finite_differences(name, rank, constraint, estimates, x64):
     design = jnp.asarray(DESIGN)
     if rank == "deficient":
         design = design.at[:, 1].set(design[:, 0])
     rows = 2 if rank == "few rows" else NUM_ROWS
+
+    def objective(design, target, noise, prior, total):
+        level = balson.InverseGamma(noise, 0.3 * noise) if estimates else noise
+        problem = balson.linear_problem(
+            design,
+            target,
+            noise=level,
+            prior=prior,
+            total=total,
+            constraint=constraint,
+            weights=jnp.linspace(0.0, 1.0, rows),
+        )
+        posterior = balson.fit(jax.random.key(1), problem, DIFFERENTIABLE[name])
+        return posterior.mean @ jnp.arange(1.0, 4.0) + 0.1 * posterior.log_evidence + posterior.std.sum()
+
     values = [design[:rows], jnp.asarray(TARGETS[0][:rows]), jnp.array(0.7), jnp.array([0.8, 1.3, 2.0]), jnp.array(1.2)]
-    gradients = jax.jit(jax.grad(_objectives, argnums=range(5)))(*values)
-    evaluate = jax.jit(_objectives)
+    gradients = jax.jit(jax.grad(objective, argnums=range(5)))(*values)
+    evaluate = jax.jit(objective)
     rng = np.random.default_rng(0)
-    for position, name in enumerate(ARGUMENTS):
+    for position, argument in enumerate(ARGUMENTS):
         direction = rng.normal(size=values[position].shape)
         step = 1e-5
         ends = []
@@ -202,7 +261,7 @@ def test_derivatives_of_importance_sampling_against_finite_differences(rank, x64
             ends.append(float(evaluate(*moved)))
         expected = (ends[0] - ends[1]) / (2 * step)
         found = float((gradients[position] * direction).sum())
-        assert found == pytest.approx(expected, rel=1e-5, abs=1e-8), name
+        assert found == pytest.approx(expected, rel=1e-5, abs=1e-8), argument
 
 
 def test_rejection_refuses_to_be_differentiated():

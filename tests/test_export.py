@@ -29,6 +29,17 @@ def gradient(seed, problem):
     return jax.grad(lambda p: balson.fit(jax.random.key(seed), p).log_evidence.sum())(problem)
 
 
+def decay(theta, times):
+    return theta[0] * jnp.exp(-theta[1] * times)
+
+
+def beyond(constraint: str) -> balson.Problem:
+    """Unknown noise, gaps, and a constraint that lifts."""
+    design = jnp.linspace(0, 1, 6)[:, None] ** jnp.arange(3)
+    targets = jnp.ones((3, 6)).at[0, 1].set(jnp.nan) + 0.1 * jnp.arange(6)
+    return balson.linear_problem(design, targets, constraint=constraint, missing="drop")
+
+
 SEED = jnp.uint32(0)
 FUNCTIONS = {
     "rs": lambda: (fit_with("rs"), SEED, problem()),
@@ -37,6 +48,18 @@ FUNCTIONS = {
     "rsirs": lambda: (fit_with("rsirs"), SEED, problem()),
     "isirs": lambda: (fit_with("isirs"), SEED, problem()),
     "pmc": lambda: (fit_with(balson.ISIRS(reuse_data=False)), SEED, problem()),
+    "signed": lambda: (fit_with("is"), SEED, beyond("signed_at_most")),
+    "at most": lambda: (fit_with("rs"), SEED, beyond("at_most")),
+    "model": lambda: (
+        fit_with("is"),
+        SEED,
+        balson.model_problem(decay, jnp.arange(6.0), jnp.ones((3, 6)), 2, noise=1.0),
+    ),
+    "gaps": lambda: (
+        lambda design, targets: balson.linear_problem(design, targets, missing="drop"),
+        jnp.ones((6, 3)),
+        jnp.ones((4, 6)),
+    ),
     "gradient": lambda: (gradient, SEED, problem()),
     "linear_problem": lambda: (balson.linear_problem, jnp.ones((6, 3)), jnp.ones((4, 6))),
     "least_squares": lambda: (balson.least_squares, problem()),

@@ -18,7 +18,10 @@ from balson_jax.noise import match_posterior
 
 Z = 4.0
 PRIORS = {"scale-invariant": (0.0, 0.0), "inverse gamma": (2.0, 0.8)}
-METHODS = {"rs": balson.RS(num_draws=8_192), "is": balson.IS(num_draws=65_536, points="pseudo")}
+METHODS = {
+    "rs": balson.RS(num_draws=8_192, keep=4096),
+    "is": balson.IS(num_draws=65_536, points="pseudo", keep=4096),
+}
 LOG_LEVELS = np.linspace(np.log(1e-3), np.log(1e3), 1500)
 
 
@@ -67,7 +70,7 @@ def test_posteriors_agree_with_quadrature_over_theta_and_noise(prior, method):
         levels = np.exp(LOG_LEVELS)
         exact_mean = marginal @ levels
         exact_std = np.sqrt(marginal @ np.square(levels - exact_mean))
-        # Six rows: 512 draws leave an error in the noise, given theta, of a few hundredths of its spread.
+        # A mixture of inverse gammas, matched by one: with six rows its mean is off by hundredths of its spread.
         assert abs(float(found.noise.mean[p]) - exact_mean) < 0.06 * exact_std
         for end, probability in zip(found.noise.interval(0.8), (0.1, 0.9), strict=True):
             below = np.interp(np.log(float(end[p])), LOG_LEVELS, np.cumsum(marginal) - 0.5 * marginal)
@@ -144,7 +147,7 @@ def test_the_answer_scales_with_the_data():
         other = balson.fit(jax.random.key(0), balson.linear_problem(factor * design, factor * target), method)
         np.testing.assert_allclose(other.mean, one.mean, rtol=2e-3)
         np.testing.assert_allclose(other.noise.mean, factor * one.noise.mean, rtol=1e-3)
-        assert other.status == balson.Status.OK
+        assert other.status == one.status
 
 
 @pytest.mark.parametrize("rows", ["perfect", "fewer than parameters"])

@@ -38,6 +38,7 @@ ORDER = [
     "posterior",
     "placement",
     "fit",
+    "selection",
     "parallel",
     "version",
     "stream",
