@@ -18,6 +18,7 @@ from .report import Result, Table, Target
 from .timing import race
 
 NUM_DRAWS = 16_384
+MOMENTS = "fit without Pareto k and kept draws"
 
 
 def problems(count: int, num_rows: int = data.NUM_TRAIN) -> balson.Problem:
@@ -39,7 +40,7 @@ def run(quick: bool) -> Result:
     pairs = jnp.asarray(np.random.default_rng(0).normal(size=(count, NUM_DRAWS)), jnp.float32)
     contenders = {
         "exp alone": (jax.jit(jnp.exp), pairs),
-        "fit without Pareto k": (fit_with(diagnose_tail=False), batch),
+        MOMENTS: (fit_with(diagnose_tail=False, keep=0), batch),
     }
     if not quick:
         contenders["fit"] = fit_with(), batch
@@ -53,10 +54,12 @@ def run(quick: bool) -> Result:
         rows,
     )
     targets = [
-        Target("fit without Pareto k / exp", times["fit without Pareto k"].run / base, 3, at_least=False),
+        Target(f"{MOMENTS} / exp", times[MOMENTS].run / base, 3, at_least=False),
     ]
+    gaps_table, ratio = gaps(1000 if quick else 10_000)
+    targets.append(Target("targets with gaps / without", ratio, 3, at_least=False))
     if quick:
-        return Result([table], targets)
+        return Result([table, gaps_table], targets)
     targets.append(Target("fit / exp", times["fit"].run / base, 6, at_least=False))
     lengths = {f"N = {n:,}": (fit_with(), problems(1000, n)) for n in (100, 100_000)}
     by_rows = race(lengths, seconds=1)
@@ -66,7 +69,24 @@ def run(quick: bool) -> Result:
         Target("fit with N = 100,000 / N = 100", long / short, 1.2, at_least=False),
         Target("peak memory of a process that only fits, GiB", peak_memory(count), 1.0, at_least=False),
     ]
-    return Result([table, rows_table], targets)
+    return Result([table, rows_table, gaps_table], targets)
+
+
+def gaps(count: int) -> tuple[Table, float]:
+    """Return the time of targets that share a design but not their gaps, and its ratio to that without gaps."""
+    design = np.asarray(data.polynomial_design(data.inputs()))
+    rng = np.random.default_rng(0)
+    whole = design @ np.asarray(data.TRUE_THETA) + data.NOISE * rng.normal(size=(count, len(design)))
+    gappy = np.where(rng.uniform(size=whole.shape) < 0.2, np.nan, whole)
+
+    def fit(targets, missing):
+        problem = balson.linear_problem(design, targets, noise=data.NOISE, missing=missing)
+        return balson.fit(jax.random.key(0), problem, balson.IS(num_draws=NUM_DRAWS))
+
+    times = race({"whole": (fit, whole, "raise"), "a fifth missing at random": (fit, gappy, "drop")}, seconds=1)
+    title = f"{count:,} targets that share a design, {NUM_DRAWS:,} draws each, from the data to the posterior"
+    rows = [[name, t.run, t.run / times["whole"].run, t.compile] for name, t in times.items()]
+    return Table(title, ["", "s", "/ whole", "compile, s"], rows), rows[1][2]
 
 
 def peak_memory(count: int) -> float:
