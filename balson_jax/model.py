@@ -35,6 +35,7 @@ class ModelProblem(Problem):
       bound: no theta has half a sum of squared residuals, in units of the rows' noise, below this, ``(...)``.
       predict: the model.
       search: whether ``bound`` is to be raised to the smallest value that an optimiser finds.
+      input_ndims: how many axes each leaf of the inputs has.
     """
 
     inputs: Any
@@ -50,12 +51,12 @@ class ModelProblem(Problem):
     predict: Predict = dataclasses.field(metadata={"static": True})
     constraint: Constraint = dataclasses.field(default="equal", metadata={"static": True})
     search: bool = dataclasses.field(default=False, metadata={"static": True})
+    input_ndims: tuple[int, ...] = dataclasses.field(default=(), metadata={"static": True})
 
     def event_ndims(self) -> list[int]:
         """Return, for each leaf, how many of its last axes belong to one problem."""
         whitening = [ndim for array, ndim in ((self.scale, 1), (self.cholesky, 2)) if array is not None]
-        inputs = [jnp.ndim(leaf) for leaf in jax.tree.leaves(self.inputs)]
-        return [*inputs, 1, *whitening, 0, 0, 0, 0, *(0 for _ in jax.tree.leaves(self.noise)), 1]
+        return [*self.input_ndims, 1, *whitening, 0, 0, 0, 0, *(0 for _ in jax.tree.leaves(self.noise)), 1]
 
     def half_square(self, omega: jax.Array) -> jax.Array:
         """Return half the sum of squared residuals at one omega, ``(K,)``, of one problem."""
@@ -149,6 +150,7 @@ def model_problem(
         predict=predict,
         constraint=constraint,
         search=search,
+        input_ndims=tuple(leaf.ndim for leaf in jax.tree.leaves(inputs)),
     )
 
 

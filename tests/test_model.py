@@ -145,8 +145,18 @@ def test_outputs_and_inputs_of_any_shape():
     )
     expected = balson.fit(KEY, balson.linear_problem(design, targets - [0.0, 0.1], row_axes=2, noise=[0.05, 0.1]), IS)
     np.testing.assert_allclose(found.mean, expected.mean, rtol=1e-3)
+    # One problem gets its inputs as they are, without an axis for a batch of one.
+    one = balson.fit(
+        KEY, balson.model_problem(lambda theta, x: _checked(x) * theta[0], inputs["x"], clean[:, 0], 2), IS
+    )
+    assert one.mean.shape == (2,)
     scalar = balson.model_problem(lambda theta, _: theta[0] + 0.0, None, 0.4, 2, noise=0.1)
     assert float(balson.fit(KEY, scalar, IS).mean[0]) == pytest.approx(0.4, abs=0.02)
+
+
+def _checked(x):
+    assert x.shape == (5,)
+    return x
 
 
 def test_draws_are_predicted_in_bounded_chunks(monkeypatch):

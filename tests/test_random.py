@@ -14,7 +14,7 @@ from balson_jax import random
 from balson_jax.random import gamma_quantile as gamma
 from balson_jax.random import points, tabulate, tabulate_sobol
 from balson_jax.random.simplex import log_dirichlet
-from balson_jax.random.sobol import sobol
+from balson_jax.random.sobol import dealt, sobol
 
 ALPHAS = (1e-3, 0.01, 0.1, 0.476, 0.5, 1.0, 2.0, 10.0, 1e3, 1e6)
 
@@ -122,6 +122,19 @@ def test_sobol_points_are_scipys():
     expected = qmc.Sobol(64, scramble=False, bits=32).random(1 << 16)
     found = sobol(None, 64, 1 << 16)
     np.testing.assert_array_equal(np.asarray(found, np.float64).T / 2**32, expected)
+
+
+def test_dealt_points_are_the_same_points():
+    """Each block of 1,024 in another order: positions equal modulo 64 hold a run of 16 points, all over the cube."""
+    plain, spread = (np.asarray(sobol(None, 5, 1 << 12, deal=deal)) for deal in (False, True))
+    for block in range(4):
+        rows = slice(1024 * block, 1024 * (block + 1))
+        assert {*map(tuple, plain[:, rows].T)} == {*map(tuple, spread[:, rows].T)}
+    number = np.asarray(dealt(jnp.arange(1 << 12), 1 << 12))
+    np.testing.assert_array_equal(spread, plain[:, number])
+    slot = spread[:, :1024][:, 7::64] >> 28  # the leading hexadecimal digit
+    assert all(len(set(row)) == 16 for row in slot.tolist())
+    assert len(set((plain[0, :1024][7::64] >> 28).tolist())) == 1
 
 
 def test_sobol_chunks_are_pieces_of_one_sequence(dtype):

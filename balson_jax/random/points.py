@@ -8,15 +8,16 @@ is computed.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Protocol
 
 import jax
 import jax.numpy as jnp
 
-from .sobol import sobol
+from .sobol import DEALT_BITS, sobol
 
-BLOCK = 1024
+BLOCK = 1 << DEALT_BITS
 """Pseudo-random points are generated in blocks of this many, each with its own key."""
 
 
@@ -91,4 +92,5 @@ def coordinates(generate: Points, key: jax.Array, n: int, *, start: int | jax.Ar
     return lambda first, dims: generate(key, dims, n, first=first, start=start, dtype=dtype)
 
 
-GENERATORS: dict[str, Points] = {"sobol": sobol, "pseudo": pseudo}
+GENERATORS: dict[str, Points] = {"sobol": functools.partial(sobol, deal=True), "pseudo": pseudo}
+"""For samplers, which deal draws into slots by their positions modulo a power of two."""

@@ -20,6 +20,7 @@ import numpy as np
 TABLE = pathlib.Path(__file__).with_name("sobol_directions.npz")
 WIDTH = 32
 MAX_DIMS = 2048
+DEALT_BITS = 10
 
 _HASH = (0x6C50B47C, 0xB82F1E52, 0xC7AFE638, 0x8D22F6E6)
 _SWAPS = ((1, 0x55555555), (2, 0x33333333), (4, 0x0F0F0F0F), (8, 0x00FF00FF))
@@ -31,7 +32,16 @@ def _directions() -> np.ndarray:
         return table["directions"]
 
 
-def reversed_points(dims: int, n: int, first: int = 0, start: int | jax.Array = 0) -> jax.Array:
+def dealt(position: jax.Array, n: int) -> jax.Array:
+    """Return the numbers of points at positions of a sequence that is dealt out: see ``sobol``."""
+    width = min(n.bit_length() - 1, DEALT_BITS)
+    number = position >> width << width
+    for bit in range(width):
+        number = number | (position >> bit & 1) << (width - 1 - bit)
+    return number
+
+
+def reversed_points(dims: int, n: int, first: int = 0, start: int | jax.Array = 0, deal: bool = False) -> jax.Array:
     """Return the bit-reversed Sobol integers of points ``start, ..., start + n - 1``, ``(dims, n)``.
 
     Args:
@@ -39,6 +49,7 @@ def reversed_points(dims: int, n: int, first: int = 0, start: int | jax.Array = 
       n: number of points, a power of two.
       first: number of the first coordinate; ``first + dims`` is at most ``MAX_DIMS``.
       start: number of the first point, a multiple of n; may be traced.
+      deal: whether to deal the points out, as for ``sobol``.
     """
     if first + dims > MAX_DIMS:
         message = f"dims={first + dims} exceeds the {MAX_DIMS} coordinates of the Sobol table"
@@ -50,6 +61,7 @@ def reversed_points(dims: int, n: int, first: int = 0, start: int | jax.Array = 
     chosen = (position >> jnp.arange(WIDTH, dtype=jnp.uint32)) & 1
     offset = jax.lax.reduce(chosen * directions, np.uint32(0), jax.lax.bitwise_xor, (1,))
     index = jnp.arange(n, dtype=jnp.int32)
+    index = dealt(index, n) if deal else index
     points = jnp.broadcast_to(offset[:, None], (dims, n))
     for bit in range(n.bit_length() - 1):
         mask = (index << (WIDTH - 1 - bit)) >> (WIDTH - 1)  # all ones where the bit is set
@@ -73,7 +85,14 @@ def reverse_bits(x: jax.Array) -> jax.Array:
 
 
 def sobol(
-    key: jax.Array | None, dims: int, n: int, *, first: int = 0, start: int | jax.Array = 0, dtype=jnp.float32
+    key: jax.Array | None,
+    dims: int,
+    n: int,
+    *,
+    first: int = 0,
+    start: int | jax.Array = 0,
+    dtype=jnp.float32,
+    deal: bool = False,
 ) -> jax.Array:
     """Return scrambled Sobol points ``start, ..., start + n - 1`` of the sequence that belongs to ``key``.
 
@@ -84,6 +103,8 @@ def sobol(
       first: number of the first coordinate; ``first + dims`` is at most 2,048.
       start: number of the first point, a multiple of ``n``; may be traced.
       dtype: the floating dtype in which the points will be used.
+      deal: whether to reverse the order of the last ten bits of the points' numbers. Points whose numbers are equal
+        modulo a power of two lie in the same part of the cube; points so dealt out do not, if their positions are.
 
     Returns:
       Unsigned integers ``(dims, n)``; ``points.uniform`` makes them uniforms.
@@ -92,7 +113,7 @@ def sobol(
     >>> (uniform(sobol(None, dims=2, n=4)) * 4).round().tolist()
     [[0.0, 2.0, 3.0, 1.0], [0.0, 2.0, 1.0, 3.0]]
     """
-    x = reversed_points(dims, n, first, start)
+    x = reversed_points(dims, n, first, start, deal)
     if key is not None:
         x = scramble(x, jax.vmap(lambda d: jax.random.bits(jax.random.fold_in(key, d)))(first + jnp.arange(dims)))
     x = reverse_bits(x)

@@ -15,6 +15,7 @@ from ..density import Density
 from ..noise import InverseGamma
 from ..proposals import DirichletProposal, Proposal
 from ..random import points as unit_cube
+from ..random.sobol import dealt
 
 REPLICATES = 8
 """Fewer would give larger nets of quasi-random points and so smaller errors, more would give better error bars."""
@@ -111,7 +112,7 @@ def importance(
             logs = weights.log_weights(density, omega, log_omega, proposal if corrects else None)
             gumbel = reservoir.gumbel(stream, plan.chunk_size, start, dtype) if plan.sizes.slots else None
             own_draws = (plan.num_draws - index + plan.replicates - 1) // plan.replicates
-            counts = start + jnp.arange(plan.chunk_size) < own_draws
+            counts = start + dealt(jnp.arange(plan.chunk_size), plan.chunk_size) < own_draws
             if plan.num_draws % (plan.replicates * plan.chunk_size):
                 logs = jnp.where(counts, logs, -jnp.inf)
             logarithms = log_omega if log_moments else None
