@@ -17,7 +17,7 @@ from . import density, dirichlet, metrics, parallel, random, reference
 from .fit import fit
 from .least_squares import LeastSquares, least_squares
 from .model import ModelProblem, model_problem
-from .noise import Correlated, InverseGamma
+from .noise import Correlated, InverseGamma, NoisePosterior
 from .posterior import FitError, Posterior, Prediction, Slack
 from .problem import LinearProblem, Problem, linear_problem
 from .samplers import IS, ISIRS, RS, RSIRS
@@ -38,6 +38,7 @@ __all__ = [
     "LeastSquares",
     "LinearProblem",
     "ModelProblem",
+    "NoisePosterior",
     "Posterior",
     "Prediction",
     "Problem",

@@ -19,6 +19,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -92,6 +93,7 @@ class Density:
       valid: whether all numbers of the problem are in their domain, ``(B,)``.
       improper: whether the fit is perfect and the noise unknown, so that there is no posterior, ``(B,)``.
       unbounded: whether the base is no bound, because there is none above zero and the noise is unknown, ``(B,)``.
+      rounded: whether the rounding of the data may move the answer by about its own spread, ``(B,)``.
       prior: concentrations, ``(B, K)``, or ``(K,)`` if shared.
       constraint: which constraint holds.
     """
@@ -103,6 +105,7 @@ class Density:
     valid: jax.Array
     improper: jax.Array
     unbounded: jax.Array
+    rounded: jax.Array
     prior: jax.Array
     constraint: Constraint = dataclasses.field(metadata={"static": True})
 
@@ -132,6 +135,10 @@ class Density:
         noise = jax.tree.map(lambda leaf: leaf[:, None], self.noise)
         return noise_model.log_ratio(noise, self.num_rows[:, None], self.base[:, None], self.excess(omega))
 
+    def half_square(self, omega: jax.Array) -> jax.Array:
+        """Return half the sums of squared residuals of draws, ``(B, L)``."""
+        return self.base[:, None] + self.excess(omega)
+
     def features(self, omega: jax.Array) -> jax.Array:
         """Return what moments are wanted of: omega and, if that is something else, theta / C; ``(..., F, L)``."""
         if not constraints.is_signed(self.constraint):
@@ -156,7 +163,7 @@ class Pivoted(Density):
     """Linear problems, pivoted at a point of the simplex each (see the module's text).
 
     Attributes:
-      factor: ``(B, M, K)``, or ``(M, K)`` if shared.
+      factor: without its mean column, ``(B, M, K)``, or ``(M, K)`` if shared.
       pivot: ``omega°``, ``(B, K)``.
       slack: ``(B, K)``, nonnegative.
       square_total: ``C^2``, ``(B,)``.
@@ -190,6 +197,10 @@ class Modelled(Density):
 
     def excess(self, omega: jax.Array) -> jax.Array:
         """Return half the sums of squared residuals of draws above the base, ``(B, L)``."""
+        return self.half_square(omega) - self.base[:, None]
+
+    def half_square(self, omega: jax.Array) -> jax.Array:
+        """Return half the sums of squared residuals of draws, ``(B, L)``."""
         num_problems = self.base.shape[0]
         at_a_time = max(1, PREDICTED_ELEMENTS // (num_problems * self.problem.target.shape[-1]))
 
@@ -200,10 +211,17 @@ class Modelled(Density):
         # What neither depends on the problem nor on its total, vmap computes once.
         if omega.ndim == 2:
             half_square = self.problem.vmap(lambda problem: one(problem, omega))
-            half_square = jnp.broadcast_to(half_square, (num_problems, omega.shape[-1]))
-        else:
-            half_square = self.problem.vmap(one, omega)
-        return half_square - self.base[:, None]
+            return jnp.broadcast_to(half_square, (num_problems, omega.shape[-1]))
+        return self.problem.vmap(one, omega)
+
+    def log_ratio(self, omega: jax.Array) -> jax.Array:
+        """Return ``ln(likelihood / peak)`` of draws, ``(B, L)``."""
+        if not isinstance(self.noise, InverseGamma):
+            return super().log_ratio(omega)
+        # The base need not be near: the logarithms keep the digits that a difference would lose.
+        noise = jax.tree.map(lambda leaf: leaf[:, None], self.noise)
+        power = noise.shape + 0.5 * self.num_rows[:, None]
+        return power * (jnp.log(noise.scale + self.base[:, None]) - jnp.log(noise.scale + self.half_square(omega)))
 
 
 def _axes(names: str, array: jax.Array) -> str:
@@ -221,13 +239,24 @@ def _square_distance(fitted: jax.Array, centre: jax.Array) -> jax.Array:
     return functools.reduce(jnp.add, terms)
 
 
+def centred(factor: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """Return a design without its mean column, ``(..., M, K)``, and that column, ``(..., M)``.
+
+    As omega sums to one, the product with it is that of the first, plus the second. What columns have in common, an
+    offset say, would cost the digits in which they differ.
+    """
+    column = factor.mean(-1)
+    return factor - column[..., None], column
+
+
 def gradient_at(problem: LinearProblem, omega: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Return ``|r|^2 / 2`` and ``g = A'r`` with ``r = y / C - A omega``, for one problem."""
+    """Return ``|r|^2 / 2`` with ``r = y / C - A omega``, and ``g = A'r`` up to a constant, for one problem."""
     exact = lax.Precision.HIGHEST
-    residual = problem.projection / problem.total - jnp.matmul(problem.factor, omega, precision=exact)
+    factor, column = centred(problem.factor)
+    residual = problem.projection / problem.total - column - jnp.matmul(factor, omega, precision=exact)
     cross = problem.cross / problem.total
     half_square = 0.5 * jnp.square(residual).sum() + problem.rest / jnp.square(problem.total) - cross @ omega
-    return half_square, jnp.matmul(residual, problem.factor, precision=exact) + cross
+    return half_square, jnp.matmul(residual, factor, precision=exact) + cross
 
 
 def pivot_at(problem: LinearProblem, omega: jax.Array) -> Pivoted:
@@ -247,21 +276,22 @@ def pivot_at(problem: LinearProblem, omega: jax.Array) -> Pivoted:
             floor = 0.5 * jnp.square(2 * rounding(problem))
             improper = problem.noise.scale + base <= floor
             base = jnp.maximum(base, floor)
-        common = {
-            "base": base,
-            "noise": problem.noise,
-            "num_rows": problem.num_rows,
-            "log_volume": problem.log_volume,
-            "valid": problem.is_valid(),
-            "improper": improper,
-            "unbounded": jnp.bool_(False),
-        }
+        level = problem.noise
+        if isinstance(level, InverseGamma):
+            level = jnp.sqrt((level.scale + base) / (level.shape + 0.5 * problem.num_rows))
+        rounded = rounding(problem) > 2 * level
+        common = _common(problem, base, improper=improper, unbounded=jnp.bool_(False), rounded=rounded)
         return common, {"slack": slack, "square_total": square_total}
 
     common, own = problem.vmap(one, pivot)
-    return Pivoted(
-        **common, prior=problem.prior, constraint=problem.constraint, factor=problem.factor, pivot=pivot, **own
-    )
+    factor = centred(problem.factor)[0]
+    return Pivoted(**common, prior=problem.prior, constraint=problem.constraint, factor=factor, pivot=pivot, **own)
+
+
+def _common(problem: Problem, base: jax.Array, **flags: jax.Array) -> dict[str, Any]:
+    """Return what the densities of all kinds of problems have, for one problem."""
+    fields = {name: getattr(problem, name) for name in ("noise", "num_rows", "log_volume")}
+    return {"base": base, "valid": problem.is_valid(), **fields, **flags}
 
 
 def rounding(problem: LinearProblem) -> jax.Array:
@@ -281,15 +311,7 @@ def modelled(problem: ModelProblem, bound: jax.Array) -> Modelled:
             middle = lax.stop_gradient(problem.half_square(dirichlet.mean(problem.prior)))
             unbounded = problem.noise.scale + bound <= 0
             base = jnp.where(unbounded, jnp.where(middle > 0, middle, 1), bound)
-        return {
-            "base": base,
-            "noise": problem.noise,
-            "num_rows": problem.num_rows,
-            "log_volume": problem.log_volume,
-            "valid": problem.is_valid(),
-            "improper": jnp.bool_(False),
-            "unbounded": unbounded,
-        }
+        return _common(problem, base, improper=jnp.bool_(False), unbounded=unbounded, rounded=jnp.bool_(False))
 
     common = problem.vmap(one, lax.stop_gradient(bound))
     return Modelled(**common, prior=problem.prior, constraint=problem.constraint, problem=problem)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -14,7 +16,7 @@ from .batching import map_blocks
 from .density import Density, modelled, pivot_at
 from .least_squares import simplex_optima
 from .model import ModelProblem, needs_bound, search_bound
-from .noise import InverseGamma
+from .noise import InverseGamma, NoisePosterior
 from .placement import Placement, placement_of
 from .posterior import Posterior, Slack
 from .problem import LinearProblem, Problem
@@ -30,8 +32,8 @@ BLOCK_ELEMENTS = 1 << 20
 def fit(key: jax.Array, problem: Problem, method: str | Method = "is") -> Posterior:
     """Return the posterior of one problem or of a batch.
 
-    All problems of a batch use the same random numbers: a batch gives exactly what a loop over its problems with the
-    same key gives. For Monte Carlo errors that are independent between problems, ``jax.vmap`` over keys.
+    All problems of a batch use the same random numbers: a batch gives, to rounding, what a loop over its problems with
+    the same key gives. For Monte Carlo errors that are independent between problems, ``jax.vmap`` over keys.
 
     Works inside ``jit`` and ``vmap``; ``posterior.mean`` and ``log_evidence`` of ``IS`` and ``ISIRS`` have first
     derivatives, forward and reverse, with respect to everything a problem was made from.
@@ -153,6 +155,7 @@ def _fit_block(
     valid = density.valid & method.is_valid()
     rounding = jnp.finfo(found.ess.dtype).eps * jnp.abs(found.log_evidence)
     finite = (jnp.isfinite(found.mean) & jnp.isfinite(found.variance)).all(-1) & jnp.isfinite(alpha).all(-1)
+    finite = finite & jnp.isfinite(density.log_peak)
     total = jnp.broadcast_to(problem.total, found.ess.shape)
     constraint, num_components, num_params = problem.constraint, problem.num_components, problem.num_params
     # Features of the draws are omega and, after it, theta / C where that is something else.
@@ -166,6 +169,7 @@ def _fit_block(
         return trusted(total.reshape(-1, *(1,) * (value.ndim - 1)) * value)
 
     status = found.status | jnp.where(finite, 0, Status.NONFINITE) | jnp.where(density.improper, Status.IMPROPER, 0)
+    status = status | jnp.where(density.rounded, Status.ROUNDING, 0)
     std = jnp.sqrt(found.variance)
     slack = None
     if constraints.has_slack(constraint):
@@ -183,10 +187,11 @@ def _fit_block(
         pareto_k=trusted(found.pareto_k),
         status=jnp.where(valid, status, Status.NONFINITE),
         total=total,
+        num_rows=jnp.broadcast_to(problem.num_rows, total.shape),
         draws=scaled(jnp.swapaxes(found.draws[:, chosen, : _kept(method, found)], -1, -2)),
         draw_weights=trusted(found.draw_weights[:, : _kept(method, found)]),
         slack=slack,
-        noise=jax.tree.map(trusted, _noise(density, found)),
+        noise=_noise(density, found, trusted),
         method=method.name,
         constraint=constraint,
         certified=not (isinstance(problem, ModelProblem) and problem.search),
@@ -199,14 +204,15 @@ def _kept(method: Method, found: Estimate) -> int:
     return found.draws.shape[-1] if method.keep else 0
 
 
-def _noise(density: Density, found: Estimate) -> InverseGamma | None:
+def _noise(density: Density, found: Estimate, trusted: Callable[[jax.Array], jax.Array]) -> NoisePosterior | None:
     """Return the posterior of the noise's level, if it is to be estimated."""
     if not isinstance(density.noise, InverseGamma):
         return None
     draws, weights = found.draws[:, : density.shape[1]], found.draw_weights
-    half_square = density.base[:, None] + density.excess(draws)
+    half_square = density.half_square(draws)
     # Without a draw, as when rejection sampling accepts none, the best fit is all that is known.
     empty = weights.sum(-1, keepdims=True) <= 0
     half_square = jnp.where(empty, density.base[:, None], half_square)
     weights = jnp.where(empty, 1 / weights.shape[-1], weights)
-    return noise.match_posterior(density.noise, density.num_rows, half_square, weights)
+    level = noise.posterior(density.noise, density.num_rows, half_square, weights)
+    return dataclasses.replace(level, shape=trusted(level.shape), scales=trusted(level.scales))

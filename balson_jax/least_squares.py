@@ -17,7 +17,7 @@ from jax.scipy.linalg import cho_solve
 
 from . import constraints
 from .batching import map_blocks
-from .density import gradient_at, rounding
+from .density import centred, gradient_at, rounding
 from .noise import InverseGamma
 from .problem import LinearProblem
 
@@ -94,7 +94,8 @@ def _certified(problem: LinearProblem, omega: jax.Array) -> LeastSquares:
 def simplex_optimum(problem: LinearProblem) -> jax.Array:
     """Return the constrained optimum ``omega = theta / total`` of one problem, ``(K,)``."""
     problem = lax.stop_gradient(problem)
-    hessian = jnp.matmul(problem.factor.T, problem.factor, precision=lax.Precision.HIGHEST)
+    factor = centred(problem.factor)[0]
+    hessian = jnp.matmul(factor.T, factor, precision=lax.Precision.HIGHEST)
     best = _interior_point(problem, hessian)
 
     def polish(_, best):

@@ -58,6 +58,10 @@ class ModelProblem(Problem):
         whitening = [ndim for array, ndim in ((self.scale, 1), (self.cholesky, 2)) if array is not None]
         return [*self.input_ndims, 1, *whitening, 0, 0, 0, 0, *(0 for _ in jax.tree.leaves(self.noise)), 1]
 
+    def all_finite(self) -> jax.Array:
+        """Return, per problem, whether every number of it is finite; inputs may be anything that predicts one."""
+        return super(ModelProblem, dataclasses.replace(self, inputs=None, input_ndims=())).all_finite()
+
     def half_square(self, omega: jax.Array) -> jax.Array:
         """Return half the sum of squared residuals at one omega, ``(K,)``, of one problem."""
         theta = self.total * constraints.unlift(self.constraint, omega)
@@ -154,8 +158,11 @@ def model_problem(
     )
 
 
-def _as_array(leaf: Any) -> Any:
-    return leaf if isinstance(leaf, jax.Array) else jnp.asarray(np.asarray(leaf))
+def _as_array(leaf: Any) -> jax.Array:
+    try:
+        return leaf if isinstance(leaf, jax.Array) else jnp.asarray(np.asarray(leaf))
+    except TypeError:
+        raise ValueError(f"inputs holds {leaf!r}; pass arrays of numbers, and close over what isn't one") from None
 
 
 def _event(predict: Predict, inputs: Any, target: jax.Array, num_params: int) -> tuple[int, ...]:

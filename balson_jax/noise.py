@@ -19,48 +19,32 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from jax.scipy.special import digamma, gammaincc, gammaln, ndtri, polygamma
+from jax.scipy.special import digamma, gammaincc, gammaln, ndtr, polygamma
 
 from . import validation
 
-BISECTION_STEPS = 60
+BISECTION_STEPS = 40
 SERIES_FROM = 20.0
+NORMAL_FROM = 1000.0
+BINS = 16
+"""The posterior of the noise has so many components."""
 
 
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class InverseGamma:
-    """An inverse-gamma distribution of the noise's variance: a prior to pass as ``noise``, or what a fit found.
+    """A prior of the noise's variance, to pass as ``noise``.
 
-    Its density in the variance v is proportional to ``v^-(shape + 1) exp(-scale / v)``. As a prior, ``shape`` weighs
-    as much as ``2 shape`` observations whose mean square is ``scale / shape``.
+    Its density in the variance v is proportional to ``v^-(shape + 1) exp(-scale / v)``. It weighs as much as
+    ``2 shape`` observations whose mean square is ``scale / shape``.
 
     Attributes:
       shape: a number, or one per problem; 0 with ``scale=0`` is the scale-invariant prior.
-      scale: the same.
-
-    >>> found = InverseGamma(shape=jnp.array(10.0), scale=jnp.array(0.4))
-    >>> round(float(found.mean), 3), [round(float(end), 3) for end in found.interval(0.9)]
-    (0.208, [0.16, 0.272])
+      scale: the same. If either is 0 the prior is improper, and the evidence has an arbitrary constant.
     """
 
     shape: Any = 0.0
     scale: Any = 0.0
-
-    @property
-    def mean(self) -> jax.Array:
-        """The mean of the standard deviation; infinite for a shape of one half or less."""
-        return _mean(jnp.asarray(self.shape), jnp.asarray(self.scale))
-
-    @property
-    def std(self) -> jax.Array:
-        """The standard deviation of the standard deviation; infinite for a shape of one or less."""
-        return _std(jnp.asarray(self.shape), jnp.asarray(self.scale))
-
-    def interval(self, level: float = 0.9) -> tuple[jax.Array, jax.Array]:
-        """Return the ends of the central interval of the standard deviation."""
-        validation.require_share("level", level)
-        return _interval(jnp.asarray(self.shape), jnp.asarray(self.scale), level)
 
 
 Noise = jax.Array | InverseGamma
@@ -107,43 +91,86 @@ def log_ratio(noise: Noise, num_rows: jax.Array, base: jax.Array, excess: jax.Ar
     return -(noise.shape + 0.5 * num_rows) * jnp.log1p(excess / (noise.scale + base))
 
 
-def match_posterior(
-    prior: InverseGamma, num_rows: jax.Array, half_square: jax.Array, weights: jax.Array
-) -> InverseGamma:
-    """Return the inverse gamma with the posterior's mean and variance of ``ln s^2``.
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class NoisePosterior:
+    """What is known of the level of the noise after a fit: a mixture of inverse gammas of the variance.
 
-    Given theta, the variance is inverse gamma of known shape; its posterior is a mixture of these over theta.
+    Given theta the variance is inverse gamma, of a known shape, and a scale that depends on theta; the mixture is over
+    draws of theta, gathered in a few bins by their scale.
+
+    Attributes:
+      shape: of all components, ``(...)``.
+      scales: of the components, ``(..., A)``.
+      weights: of the components, of sum one, ``(..., A)``.
+      relative: whether the prior was improper, so that the evidence has an arbitrary constant, ``(...)``.
+
+    >>> one = jnp.ones(1)
+    >>> found = NoisePosterior(jnp.array(10.0), 0.4 * one, one, jnp.array(False))
+    >>> round(float(found.mean), 3), [round(float(end), 3) for end in found.interval(0.9)]
+    (0.208, [0.16, 0.272])
+    """
+
+    shape: jax.Array
+    scales: jax.Array
+    weights: jax.Array
+    relative: jax.Array
+
+    @property
+    def mean(self) -> jax.Array:
+        """The mean of the standard deviation, ``(...)``; infinite for a shape of one half or less."""
+        return _moments(self)[0]
+
+    @property
+    def std(self) -> jax.Array:
+        """The standard deviation of the standard deviation, ``(...)``; infinite for a shape of one or less."""
+        return _moments(self)[1]
+
+    def interval(self, level: float = 0.9) -> tuple[jax.Array, jax.Array]:
+        """Return the ends of the central interval of the standard deviation, ``(...)``."""
+        validation.require_share("level", level)
+        return _interval(self, jnp.asarray(level, jnp.result_type(self.shape)))
+
+
+def posterior(prior: InverseGamma, num_rows: jax.Array, half_square: jax.Array, weights: jax.Array) -> NoisePosterior:
+    """Return the posterior of the noise's level.
 
     Args:
-      prior: fields ``(...)``.
-      num_rows: ``(...)``.
-      half_square: half-squares of draws of theta, ``(..., D)``.
-      weights: of the draws, ``(..., D)``, of sum one.
+      prior: fields ``(B,)``.
+      num_rows: ``(B,)``.
+      half_square: half-squares of draws of theta, ``(B, D)``.
+      weights: of the draws, ``(B, D)``, of sum one.
     """
-    shape = prior.shape + 0.5 * num_rows
-    log_scale = jnp.log(prior.scale[..., None] + half_square)
-    # A draw of no weight may have any half-square.
-    log_scale = jnp.where(weights > 0, log_scale, 0)
-    mean = (weights * log_scale).sum(-1)
-    variance = (weights * jnp.square(log_scale - mean[..., None])).sum(-1)
-    matched = _inverse_trigamma(polygamma(1, shape) + variance)
-    return InverseGamma(matched, jnp.exp(mean - digamma(shape) + digamma(matched)))
+    scales = prior.scale[:, None] + half_square
+    counts = weights > 0  # a draw of no weight may have any scale
+    logs = jnp.log(jnp.where(counts, scales, 1))
+    low = jnp.where(counts, logs, jnp.inf).min(-1, keepdims=True)
+    width = jnp.where(counts, logs, -jnp.inf).max(-1, keepdims=True) - low
+    bins = jnp.floor(BINS * (logs - low) / jnp.where(width > 0, width, 1)).astype(jnp.int32)
+    member = jnp.clip(bins, 0, BINS - 1)[..., None] == jnp.arange(BINS)
+    mass = jnp.where(member, weights[..., None], 0).sum(1)
+    # Relative to the smallest, so that units don't matter; each bin has its draws' mean.
+    ratio = jnp.where(counts, jnp.exp(logs - low), 0) * weights
+    mean = jnp.where(member, ratio[..., None], 0).sum(1) / jnp.where(mass > 0, mass, 1)
+    components = jnp.exp(low) * jnp.where(mass > 0, mean, 1)
+    relative = (prior.shape <= 0) | (prior.scale <= 0)
+    return NoisePosterior(prior.shape + 0.5 * num_rows, components, mass, relative)
 
 
 @jax.jit
-def _mean(shape: jax.Array, scale: jax.Array) -> jax.Array:
-    exists = shape > 0.5
-    return jnp.where(exists, jnp.sqrt(scale) * jnp.exp(_log_gamma_step(jnp.where(exists, shape, 1))), jnp.inf)
-
-
-@jax.jit
-def _std(shape: jax.Array, scale: jax.Array) -> jax.Array:
-    exists = shape > 1
-    safe = jnp.where(exists, shape, 2)
-    # ln(E[s]^2 / E[s^2]): small for a large shape, where the logarithms would cancel but for the series.
+def _moments(noise: NoisePosterior) -> tuple[jax.Array, jax.Array]:
+    shape, weights = noise.shape, noise.weights
+    roots = jnp.sqrt(noise.scales)
+    root = (weights * roots).sum(-1)
+    factor = jnp.exp(_log_gamma_step(jnp.where(shape > 0.5, shape, 1)))
+    mean = jnp.where(shape > 0.5, factor * root, jnp.inf)
+    safe = jnp.where(shape > 1, shape, 2)
+    # ln(E[s]^2 / E[s^2]) of one component: small for a large shape, where logarithms would cancel but for the series.
     small = jnp.log1p(-0.25 / (safe - 0.75)) + 2 * _step_series(safe)
     log_ratio = jnp.where(safe > SERIES_FROM, small, 2 * _log_gamma_step(safe) + jnp.log(safe - 1))
-    return jnp.where(exists, jnp.sqrt(scale / (safe - 1) * -jnp.expm1(log_ratio)), jnp.inf)
+    within = (weights * noise.scales).sum(-1) / (safe - 1) * -jnp.expm1(log_ratio)
+    between = jnp.square(factor) * (weights * jnp.square(roots - root[..., None])).sum(-1)
+    return mean, jnp.where(shape > 1, jnp.sqrt(within + between), jnp.inf)
 
 
 def _log_gamma_step(shape: jax.Array) -> jax.Array:
@@ -159,35 +186,36 @@ def _step_series(shape: jax.Array) -> jax.Array:
     return inverse_square * (-1 / 64 + 5 / 2048 * inverse_square)
 
 
-def _inverse_trigamma(value: jax.Array) -> jax.Array:
-    """Return the x at which trigamma is ``value``, by Newton's method on its reciprocal, which is almost linear."""
-
-    def step(_, x):
-        trigamma = polygamma(1, x)
-        return x + trigamma * (1 - trigamma / value) / polygamma(2, x)
-
-    return lax.fori_loop(0, 8, step, 0.5 + 1 / value)
-
-
 @jax.jit
-def _interval(shape: jax.Array, scale: jax.Array, level: float) -> tuple[jax.Array, jax.Array]:
-    tail = 0.5 * (1 - jnp.asarray(level, jnp.result_type(shape, scale)))
+def _interval(noise: NoisePosterior, level: jax.Array) -> tuple[jax.Array, jax.Array]:
+    shape, weights = noise.shape[..., None], noise.weights
+    log_scales = jnp.log(noise.scales)
+    centre = (weights * log_scales).sum(-1, keepdims=True)
+    spread = jnp.sqrt(polygamma(1, shape) + (weights * jnp.square(log_scales - centre)).sum(-1, keepdims=True))
+    is_large = shape > NORMAL_FROM
 
-    def log_quantile(probability):
-        # Of ln(variance / scale): the probability that scale / Gamma(shape) lies below.
-        centre, reach = -digamma(shape), 40 * jnp.sqrt(polygamma(1, shape)) + 40 / shape
+    def probability_below(log_variance):
+        log_gamma = log_scales - log_variance  # the gamma variate that would give this variance, in each component
+        # Wilson and Hilferty (1931): as good for a large shape, where float32's incomplete gamma function is not.
+        cube_root = jnp.exp((log_gamma - jnp.log(shape)) / 3)
+        score = 3 * jnp.sqrt(shape) * (1 - 1 / (9 * shape) - cube_root)
+        exact = gammaincc(jnp.where(is_large, 1, shape), jnp.where(is_large, 1, jnp.exp(log_gamma)))
+        return (weights * jnp.where(is_large, ndtr(score), exact)).sum(-1, keepdims=True)
+
+    def end(probability):
+        reach = 12 * spread + 12 / shape
+        middle = centre - digamma(shape)
 
         def halve(_, bracket):
             low, high = bracket
             middle = 0.5 * (low + high)
-            below = gammaincc(shape, jnp.exp(-middle)) < probability
+            below = probability_below(middle) < probability
             return jnp.where(below, middle, low), jnp.where(below, high, middle)
 
-        low, high = lax.fori_loop(0, BISECTION_STEPS, halve, (centre - reach, centre + reach))
-        # Wilson and Hilferty (1931): as good for a large shape, where float32's incomplete gamma function is not.
-        cube_root = 1 - 1 / (9 * shape) - ndtri(probability) / (3 * jnp.sqrt(shape))
-        return jnp.where(shape > 1000, -jnp.log(shape) - 3 * jnp.log(cube_root), 0.5 * (low + high))
+        low, high = lax.fori_loop(0, BISECTION_STEPS, halve, (middle - reach, middle + reach))
+        found = jnp.exp(0.25 * (low + high))[..., 0]
+        known = jnp.isfinite(noise.scales).all(-1) & (noise.shape > 0) & jnp.isfinite(noise.shape)
+        return jnp.where(known, found, jnp.nan)
 
-    lower, upper = (jnp.sqrt(scale) * jnp.exp(0.5 * log_quantile(p)) for p in (tail, 1 - tail))
-    unknown = ~(jnp.isfinite(shape) & jnp.isfinite(scale) & (shape > 0))
-    return jnp.where(unknown, jnp.nan, lower), jnp.where(unknown, jnp.nan, upper)
+    tail = 0.5 * (1 - level)
+    return end(tail), end(1 - tail)

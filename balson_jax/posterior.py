@@ -16,7 +16,7 @@ from jax import lax
 
 from . import constraints, dirichlet, storage, validation
 from .constraints import Constraint
-from .noise import InverseGamma
+from .noise import NoisePosterior
 from .status import Status
 from .summary import summarize
 
@@ -65,6 +65,7 @@ class Posterior:
         NaN with ``diagnose_tail=False``.
       status: ``Status`` as an integer; troubles of all rounds.
       total: the constant C.
+      num_rows: how many observations counted.
       draws: some draws of theta that stand for all, ``(..., D, P)``; how many is the method's ``keep``.
       draw_weights: their weights, of sum one, ``(..., D)``.
       slack: mean and standard deviation of what is left of the total, or ``None`` if the constraint has no slack.
@@ -87,10 +88,11 @@ class Posterior:
     pareto_k: jax.Array
     status: jax.Array
     total: jax.Array
+    num_rows: jax.Array
     draws: jax.Array
     draw_weights: jax.Array
     slack: Slack | None
-    noise: InverseGamma | None
+    noise: NoisePosterior | None
     method: str = dataclasses.field(metadata={"static": True})
     constraint: Constraint = dataclasses.field(default="equal", metadata={"static": True})
     certified: bool = dataclasses.field(default=True, metadata={"static": True})
@@ -156,6 +158,7 @@ class Posterior:
         design = validation.float_array("design", model, self.mean.dtype)
         if design.ndim < 2 or design.shape[-1] != self.num_params:
             raise ValueError(f"design has shape {design.shape}; its last axis must have {self.num_params} components")
+        validation.require_broadcast("design", design.shape[:-2], self.batch_shape)
         batch = np.broadcast_shapes(design.shape[:-2], self.batch_shape)
         wide = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (*batch, *leaf.shape[len(self.batch_shape) :])), self)
         own = design if design.ndim == 2 else jnp.broadcast_to(design, (*batch, *design.shape[-2:]))
@@ -190,7 +193,7 @@ class Posterior:
     def from_arrays(arrays: dict[str, Any], words: dict[str, Any]) -> Posterior:
         """Return the posterior with these arrays, by name, and these other fields."""
         plain = {name: array for name, array in arrays.items() if "." not in name}
-        parts = {"slack": Slack, "noise": InverseGamma}
+        parts = {"slack": Slack, "noise": NoisePosterior}
         for part, make in parts.items():
             own = {
                 name.removeprefix(f"{part}."): array for name, array in arrays.items() if name.startswith(f"{part}.")
@@ -275,6 +278,8 @@ def _curves(
         draws, weights, *rows = parts
         function = model if design is None else functools.partial(model, *(rows or (design,)))
         curves = jax.vmap(function)(draws)
+        if not isinstance(curves, jax.Array):
+            raise ValueError(f"model returned a {type(curves).__name__}; expected one array")
         spread = weights.reshape(-1, *(1,) * (curves.ndim - 1))
         mean = (spread * curves).sum(0)
         std = jnp.sqrt((spread * jnp.square(curves - mean)).sum(0))

@@ -4,11 +4,12 @@ The model is ``y = A theta + noise`` with theta on a simplex or a cut of one (se
 N rows matter only through a thin QR factorisation ``A = Q R``, made once: with ``q = Q'y`` and the part
 ``rho = y - Q q`` of the target that no ``theta`` reaches,
 
-    |y - A theta|^2 = |q - R theta|^2 - 2 theta'(A'rho) + |rho|^2.
+    |y - A theta|^2 = |q - R theta|^2 - 2 theta'(A'rho) + |rho|^2 + 2 q'(Q'rho).
 
-``A'rho`` is zero but for rounding, which it corrects. It also carries derivatives: with ``Q`` held constant the right
-side has the same first derivatives in ``A`` and ``y`` as the left for designs of any rank, where a derivative
-taken through the factorisation would divide by zero. (Second derivatives in ``A`` are not right.)
+``A'rho`` and ``Q'rho`` are zero but for rounding, which they correct: in float32 that of a strong signal can exceed the
+noise. They also carry derivatives: with ``Q`` held constant the right side has the same first derivatives in ``A`` and
+``y`` as the left for designs of any rank, where a derivative taken through the factorisation would divide by zero.
+(Second derivatives in ``A`` are not right.)
 """
 
 from __future__ import annotations
@@ -93,7 +94,7 @@ class LinearProblem(Problem):
       factor: R of the design's QR factorisation, lifted to omega's components, ``(..., M, K)``.
       projection: ``Q'y``, ``(..., M)``.
       cross: ``A'rho``, lifted, ``(..., K)``.
-      rest: ``|rho|^2 / 2``, ``(...)``.
+      rest: ``|rho|^2 / 2 + q'(Q'rho)``, ``(...)``.
     """
 
     factor: jax.Array
@@ -290,7 +291,7 @@ def _reduce(
     raw = _Raw(design, target, scale, cholesky)
     own = [array.shape[:-1] for array in (scale,) if array is not None]
     own += [array.shape[:-2] for array in (cholesky,) if array is not None]
-    if math.prod(np.broadcast_shapes(design.shape[:-2], *own)) == math.prod(design.shape[:-2]):
+    if np.broadcast_shapes(design.shape[:-2], *own) == design.shape[:-2]:
         return _factorize(*raw.whitened())  # the weights have no axes that the design lacks
     block = max(1, REDUCED_ELEMENTS // math.prod(design.shape[-2:]))
     return map_blocks(lambda flat: flat.vmap(lambda one: _factorize(*one.whitened())), raw, block)
@@ -302,5 +303,9 @@ def _factorize(design: jax.Array, target: jax.Array) -> tuple[jax.Array, ...]:
     factor = jnp.einsum("...nm,...nk->...mk", basis, design, precision=exact)
     projection = jnp.einsum("...nm,...n->...m", basis, target, precision=exact)
     outside = target - jnp.einsum("...nm,...m->...n", basis, projection, precision=exact)
-    cross = jnp.einsum("...nk,...n->...k", design, outside, precision=exact)
-    return factor, projection, cross, 0.5 * jnp.square(outside).sum(-1)
+    # What columns have in common apart from what they differ in: it would drown that.
+    column = design.mean(-1)
+    cross = jnp.einsum("...nk,...n->...k", design - column[..., None], outside, precision=exact)
+    cross = cross + jnp.einsum("...n,...n->...", column, outside, precision=exact)[..., None]
+    leak = jnp.einsum("...nm,...n->...m", basis, outside, precision=exact)
+    return factor, projection, cross, 0.5 * jnp.square(outside).sum(-1) + (projection * leak).sum(-1)

@@ -84,6 +84,8 @@ def read(
         kept = weights > 0 if kept is None else kept & (weights > 0)
         _require_rows(kept, event, "weights", "all-zero weights leave no row")
         positive = jnp.where(kept, weights, 1)
+        # Inside a trace a bad weight is not refused; it must not pass for a row that is left out.
+        positive = jnp.where(weights >= 0, positive, jnp.nan)
         scale, log_volume = flat(jnp.sqrt(positive)), 0.5 * flat(jnp.log(positive)).sum(-1)
     noise, covariance, cholesky = _split(noise)
     level, per_row = _level(noise, event, batch, dtype)
@@ -96,11 +98,19 @@ def read(
         target = jnp.where(kept, target, 0)
         kept = flat(kept)
         num_kept = kept.sum(-1, dtype=dtype)
-        scale = kept.astype(dtype) if scale is None else jnp.where(kept, scale, 0)
+        scale = kept.astype(dtype) if scale is None else jnp.where(kept | jnp.isnan(scale), scale, 0)
     factor = _factor(covariance, cholesky, count, batch, kept, dtype)
     if factor is not None:
         log_volume = log_volume - jnp.log(jnp.diagonal(factor, axis1=-2, axis2=-1)).sum(-1)
+    if scale is not None:
+        scale = _without_leading_ones(scale, 1)
     return Rows(flat(target), scale, factor, level, num_kept, log_volume)
+
+
+def _without_leading_ones(array: jax.Array, event_ndim: int) -> jax.Array:
+    """Return an array that all problems share without axes for a batch of ones."""
+    own = array.shape[: array.ndim - event_ndim]
+    return array.reshape(array.shape[len(own) :]) if all(size == 1 for size in own) else array
 
 
 def _kept(
@@ -110,10 +120,10 @@ def _kept(
     validation.require_choice("missing", missing, ("raise", "drop"))
     kept = None
     if mask is not None:
-        kept = jnp.asarray(mask)
-        if kept.dtype != bool:
-            raise ValueError(f"mask has dtype {kept.dtype}; pass booleans, True for rows that count")
-        kept = _row_array("mask", kept, event, batch)
+        given = mask if isinstance(mask, jax.Array) else np.asarray(mask)
+        if given.dtype != bool:
+            raise ValueError(f"mask has dtype {given.dtype}; pass booleans, True for rows that count")
+        kept = _row_array("mask", jnp.asarray(given), event, batch)
         _require_rows(kept, event, "mask", "the mask leaves no row")
     # Rows that the mask drops may hold anything.
     shown = target if kept is None else jnp.where(kept, target, 0)
@@ -154,8 +164,8 @@ def _split(noise: Any) -> tuple[Any, Any, Any]:
     if isinstance(noise, Correlated):
         if (noise.covariance is None) == (noise.cholesky is None):
             raise ValueError("noise=Correlated(...) takes a covariance or its Cholesky factor: pass one of the two")
-        if isinstance(noise.scale, Correlated):
-            raise ValueError('scale is another Correlated; pass a number, "estimate" or an InverseGamma')
+        if noise.scale is None or isinstance(noise.scale, (str, Correlated)) or np.ndim(noise.scale):
+            raise ValueError(f'scale={noise.scale!r} of Correlated: pass a number, "estimate" or an InverseGamma')
         return noise.scale, noise.covariance, noise.cholesky
     return noise, None, None
 
@@ -186,26 +196,34 @@ def _per_problem_or_row(
     if noise.ndim == 0:
         return noise, None
     axes = len(event)
-    per_problem = noise.shape == batch
-    per_row = axes > 0 and noise.shape[-axes:] == event and noise.ndim <= len(batch) + axes
+    per_problem = noise.ndim <= len(batch) and _broadcasts(noise.shape, batch)
+    per_output = axes > 1 and noise.shape == event[-1:]
+    per_row = per_output or (axes > 0 and noise.shape[-axes:] == event and noise.ndim <= len(batch) + axes)
     if per_problem and per_row:
         raise ValueError(
             f"noise of shape {noise.shape} could be one per problem or one per row; "
-            "pass noise[..., None] for problems or noise[..., None, :] for rows"
+            "pass noise[..., None] for problems or noise[..., None, :] for rows (with as many None as there are axes)"
         )
     if per_problem:
         return noise, None
-    if axes and noise.ndim >= axes and noise.shape[-axes:] == (1,) * axes and math.prod(event) != 1:
+    if axes and noise.ndim > len(batch) and noise.shape[-axes:] == (1,) * axes and math.prod(event) != 1:
         own = noise.shape[:-axes]
         validation.require_broadcast("noise", own, batch)
         return noise.reshape(own), None
-    if axes > 1 and noise.shape == event[-1:]:  # one per output
-        noise, per_row = jnp.broadcast_to(noise, event), True
+    if per_output:
+        noise = jnp.broadcast_to(noise, event)
     if per_row:
         validation.require_broadcast("noise", noise.shape[:-axes], batch)
         return jnp.ones((), noise.dtype), noise
     rows = str(event[0]) if axes == 1 else "x".join(map(str, event))
     raise ValueError(f"noise has shape {noise.shape}; pass a number, the shape {batch} of the batch, or {rows} rows")
+
+
+def _broadcasts(shape: tuple[int, ...], batch: tuple[int, ...]) -> bool:
+    try:
+        return np.broadcast_shapes(shape, batch) == batch
+    except ValueError:
+        return False
 
 
 def _factor(
@@ -224,16 +242,18 @@ def _factor(
     if cholesky is not None:
         if known is not None and not (np.diagonal(known, axis1=-2, axis2=-1) > 0).all():
             raise ValueError("cholesky has a diagonal entry that isn't positive; pass the lower factor of a covariance")
+        if known is not None and np.triu(known, 1).any():
+            raise ValueError("cholesky has numbers above its diagonal; pass the lower factor, numpy.linalg.cholesky's")
         matrix = jnp.tril(matrix)
         if kept is None:
-            return matrix
+            return _without_leading_ones(matrix, 2)
         matrix = jnp.matmul(matrix, jnp.swapaxes(matrix, -1, -2), precision=jax.lax.Precision.HIGHEST)
     elif known is not None:
         _require_definite(known)
     if kept is not None:
         together = kept[..., :, None] & kept[..., None, :]
         matrix = jnp.where(together, matrix, jnp.eye(count, dtype=dtype))
-    return jnp.linalg.cholesky(matrix)
+    return _without_leading_ones(jnp.linalg.cholesky(matrix), 2)
 
 
 def _require_definite(covariance: np.ndarray) -> None:

@@ -8,6 +8,7 @@ were equally plausible before.
 from __future__ import annotations
 
 import dataclasses
+import math
 import warnings
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -23,8 +24,6 @@ from .problem import Problem
 from .samplers import METHODS, Method
 from .status import Status
 
-MAX_ROWS = 20
-
 
 @dataclasses.dataclass(frozen=True)
 class Comparison:
@@ -34,7 +33,8 @@ class Comparison:
       names: of the M candidates.
       log_evidence: ``(M, ...)``.
       log_evidence_stderr: its Monte Carlo error, ``(M, ...)``.
-      weights: the candidates' posterior probabilities if they were equally likely before, ``(M, ...)``.
+      weights: the candidates' posterior probabilities if they were equally likely before, ``(M, ...)``; zero where no
+        candidate has an evidence.
       status: ``(M, ...)``; the evidence of a fit whose status isn't ``OK`` is in doubt.
       posteriors: by name.
     """
@@ -90,27 +90,32 @@ def compare(
       problem: what methods fit.
       method: how problems are fitted.
 
-    >>> x = jnp.linspace(0, 1, 30)
-    >>> y = 0.1 + 0.9 * x**2 + 0.1 * jax.random.normal(jax.random.key(3), (30,))
+    >>> x = jnp.linspace(-1, 1, 50)
+    >>> y = 0.3 + 0.7 * x**2 + 0.1 * jax.random.normal(jax.random.key(3), (50,))
     >>> from balson_jax import linear_problem
     >>> design = x[:, None] ** jnp.arange(4)
     >>> problems = {f"degree {d}": linear_problem(design[:, : d + 1], y) for d in (1, 2, 3)}
     >>> compare(problems, key=jax.random.key(0)).names
     ('degree 2', 'degree 3', 'degree 1')
     """
-    if not candidates:
-        raise ValueError("candidates is empty; pass a dict of posteriors, problems or methods by name")
-    posteriors = {name: _posterior(name, value, key, problem, method) for name, value in candidates.items()}
+    if not isinstance(candidates, Mapping) or not candidates:
+        trouble = "is empty" if isinstance(candidates, Mapping) else f"is a {type(candidates).__name__}"
+        raise ValueError(f"candidates {trouble}; pass a dict of posteriors, problems or methods by name")
+    posteriors = {str(name): _posterior(name, value, key, problem, method) for name, value in candidates.items()}
     _warn_of_sharpened([name for name, found in posteriors.items() if found.sharpened])
-    if len({found.noise is None for found in posteriors.values()}) > 1:
-        warnings.warn(
-            'some candidates estimate the noise and some do not: under noise="estimate" the evidence has an arbitrary '
-            "constant, so that these don't compare (they do with an InverseGamma of positive shape and scale)",
-            stacklevel=2,
-        )
     shapes = {name: found.batch_shape for name, found in posteriors.items()}
     if len(set(shapes.values())) > 1:
         raise ValueError(f"candidates have batches of different shapes, {shapes}; compare like with like")
+    first, *others = posteriors.values()
+    if not all(np.array_equal(first.num_rows, other.num_rows) for other in others):
+        rows = {name: np.asarray(found.num_rows).tolist() for name, found in posteriors.items()}
+        raise ValueError(f"candidates rest on different numbers of rows, {rows}; give them the same data")
+    if len({found.noise is not None and bool(np.any(found.noise.relative)) for found in posteriors.values()}) > 1:
+        warnings.warn(
+            'under noise="estimate" the evidence has an arbitrary constant, which some candidates have and some do '
+            "not, so that these don't compare; estimate the noise in all, or with a proper InverseGamma prior",
+            stacklevel=2,
+        )
     evidence, errors, status = (
         np.stack([np.asarray(getattr(found, field)) for found in posteriors.values()])
         for field in ("log_evidence", "log_evidence_stderr", "status")
@@ -118,11 +123,13 @@ def compare(
     evidence = np.where(np.isnan(evidence), -np.inf, evidence)
     order = np.argsort(-evidence.reshape(len(evidence), -1).sum(-1), kind="stable")
     names = tuple(list(posteriors)[i] for i in order)
-    weights = np.asarray(jax.nn.softmax(jnp.asarray(evidence[order]), axis=0))
+    peak = evidence.max(0)
+    odds = np.exp(evidence[order] - np.where(np.isfinite(peak), peak, 0))
+    weights = odds / np.where(odds.sum(0) > 0, odds.sum(0), 1)
     return Comparison(names, evidence[order], errors[order], weights, status[order], posteriors)
 
 
-def _posterior(name: str, value: Any, key: Any, problem: Problem | None, method: str | Method) -> Posterior:
+def _posterior(name: Any, value: Any, key: Any, problem: Problem | None, method: str | Method) -> Posterior:
     if isinstance(value, Posterior):
         return value
     if key is None:
@@ -158,7 +165,9 @@ class Tuning(NamedTuple):
       posterior: its posterior.
       log_evidence: of the whole grid, ``(prior, total, noise, ...)``.
       log_evidence_stderr: its Monte Carlo error.
-      at_edge: whether the best is the first or last of an ordered grid, so that a wider one might be better, ``(...)``.
+      status: of the whole grid; a candidate whose evidence is in doubt may have lost, or won, by chance.
+      at_edge: whether the best is the smallest or largest of a grid of three numbers or more, so that a wider one might
+        be better, ``(...)``.
     """
 
     prior: jax.Array | None
@@ -168,6 +177,7 @@ class Tuning(NamedTuple):
     posterior: Posterior
     log_evidence: jax.Array
     log_evidence_stderr: jax.Array
+    status: jax.Array
     at_edge: jax.Array
 
 
@@ -212,7 +222,7 @@ def tune(
     _warn_of_sharpened(["method"] if found.sharpened else [])
 
     batch, sizes = problem.batch_shape, found.batch_shape[:3]
-    flat = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[3:]), found)
+    flat = jax.tree.map(lambda leaf: leaf.reshape(math.prod(sizes), *leaf.shape[3:]), found)
     evidence = jnp.where(jnp.isnan(flat.log_evidence), -jnp.inf, flat.log_evidence)
     if shared:
         chosen = evidence.sum(tuple(range(1, evidence.ndim))).argmax()
@@ -223,15 +233,16 @@ def tune(
     index = jnp.unravel_index(chosen, sizes)
     best = {name: None if values is None else values[index[axis]] for axis, (name, values) in enumerate(grids.items())}
     at_edge = jnp.zeros(chosen.shape, bool)
-    for axis, size in enumerate(sizes):
-        if size > 2:
-            at_edge = at_edge | (index[axis] == 0) | (index[axis] == size - 1)
+    for name, values in grids.items():
+        if values is not None and values.ndim == 1 and values.size > 2:
+            at_edge = at_edge | (best[name] == values.min()) | (best[name] == values.max())
     return Tuning(
         **best,
         problem=_replace(problem, best, batch if not shared else ()),
         posterior=posterior,
         log_evidence=found.log_evidence,
         log_evidence_stderr=found.log_evidence_stderr,
+        status=found.status,
         at_edge=at_edge,
     )
 

@@ -19,6 +19,7 @@ class Status(enum.IntFlag):
     NONFINITE = 8
     ENVELOPE = 16
     IMPROPER = 32
+    ROUNDING = 64
 
     def explain(self) -> str:
         """Return what the troubles mean and what to do about them, one sentence each."""
@@ -51,6 +52,10 @@ _MEANING = {
     ),
     Status.IMPROPER: (
         "IMPROPER: the model fits the target perfectly, to rounding, so that the noise could be infinitely small and "
-        'noise="estimate" has no posterior. State the noise, or give it an InverseGamma prior with a positive scale.'
+        'noise="estimate" has no posterior. State the noise, or give it an InverseGamma prior with a larger scale.'
+    ),
+    Status.ROUNDING: (
+        "ROUNDING: design and target are so large beside the noise that their rounding moves the answer. Subtract what "
+        "they have in common, or work in float64 (jax.config.update('jax_enable_x64', True))."
     ),
 }

@@ -11,6 +11,7 @@ import hashlib
 import json
 import os
 import pathlib
+import zipfile
 from collections.abc import Mapping
 from typing import Any
 
@@ -42,9 +43,14 @@ def save(path: str | os.PathLike, arrays: Mapping[str, np.ndarray], words: Mappi
 
 def load(path: str | os.PathLike) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
     """Return the arrays and words that ``save`` wrote."""
-    with np.load(path, allow_pickle=False) as file:
-        if WORDS not in file:
-            raise ValueError(f"path={str(path)!r} is not a saved posterior; pass a file that Posterior.save wrote")
+    foreign = f"path={str(path)!r} is not a saved posterior; pass a file that Posterior.save wrote"
+    try:
+        file = np.load(path, allow_pickle=False)
+    except (ValueError, EOFError, zipfile.BadZipFile):
+        raise ValueError(foreign) from None
+    if not isinstance(file, np.lib.npyio.NpzFile) or WORDS not in file:
+        raise ValueError(foreign)
+    with file:
         words = json.loads(str(file[WORDS]))
         return {name: file[name] for name in file.files if name != WORDS}, words
 

@@ -133,6 +133,9 @@ def fit_stream(
 def _problem(
     design: jax.Array, values: jax.Array, numbers: dict[str, Any], words: tuple[tuple[str, Any], ...]
 ) -> Problem:
+    noise = numbers.get("noise")
+    if isinstance(noise, jax.Array) and noise.ndim == 1:  # one per row, also where there are as many targets as rows
+        numbers = numbers | {"noise": noise[None]}
     # Inside a trace, so that a NaN becomes a status.
     return linear_problem(design, values, **numbers, **dict(words))
 

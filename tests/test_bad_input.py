@@ -64,6 +64,9 @@ def with_nan(array, index, value=np.nan):
         ({"noise": balson.Correlated(np.triu(np.ones((6, 6))))}, "covariance is not symmetric"),
         ({"noise": balson.Correlated(np.eye(5))}, r"covariance has shape \(5, 5\); pass one of shape \(6, 6\)"),
         ({"noise": balson.Correlated(cholesky=-np.eye(6))}, "cholesky has a diagonal entry that isn't positive"),
+        ({"noise": balson.Correlated(cholesky=np.triu(np.ones((6, 6))))}, "cholesky has numbers above its diagonal"),
+        ({"noise": balson.Correlated(np.eye(6), scale="x")}, "scale='x' of Correlated: pass a number"),
+        ({"mask": "abc"}, "mask has dtype <U3; pass booleans"),
         ({"noise": balson.Correlated()}, "takes a covariance or its Cholesky factor: pass one of the two"),
         ({"noise": balson.InverseGamma(-1.0, 1.0)}, "noise.shape is -1.0; noise.shape must be finite and not negative"),
         ({"noise": balson.InverseGamma(np.ones(2), 1.0), "target": np.ones((3, 6))}, "of noise.shape don't broadcast"),
@@ -105,6 +108,7 @@ def branching(theta, x):
         ({"num_params": 0, "constraint": "signed"}, "num_params=0 must be at least 1"),
         ({"num_params": 2.0}, "num_params=2.0 must be an integer"),
         ({"target": with_nan(TARGET, 2)}, "or pass missing='drop' if NaN means missing"),
+        ({"inputs": {"x": np.arange(6.0), "name": "a"}}, "inputs holds 'a'; pass arrays of numbers"),
         ({"bound": -1.0}, "bound is -1.0; bound must be finite and not negative"),
         ({"bound": "guess"}, "unknown bound='guess'; choose one of search"),
         ({"weights": np.zeros(6)}, "all-zero weights leave no row"),
@@ -179,6 +183,8 @@ def test_bad_calls_of_a_posterior():
             call()
     with pytest.raises(ValueError, match="problem is a ModelProblem; least_squares needs one of linear_problem"):
         balson.least_squares(balson.model_problem(curve, np.arange(6.0), TARGET, 2))
+    with pytest.raises(ValueError, match="model returned a dict; expected one array"):
+        found.predict(lambda theta: {"a": theta})
     with pytest.raises(ValueError, match="outside jit"):
         jax.jit(lambda posterior: posterior.raise_for_status())(found)
 

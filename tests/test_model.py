@@ -167,6 +167,20 @@ def test_draws_are_predicted_in_bounded_chunks(monkeypatch):
     assert_same(balson.fit(KEY, problem, IS), whole)
 
 
+def test_inputs_may_be_what_they_like():
+    """Infinite inputs whose prediction is finite, and NaN where the row does not count."""
+    times = np.array([0.0, 0.5, 1.0, np.inf, np.nan])
+    target = np.array([1.0, 0.6, 0.4, 0.1, 7.0])
+    mask = np.array([True, True, True, True, False])
+
+    def decay(theta, t):
+        return theta[0] * jnp.exp(-2 * t) + theta[1] * jnp.where(t == 0, 1.0, 0.1)
+
+    found = balson.fit(KEY, balson.model_problem(decay, times, target, 2, noise=0.1, mask=mask), IS)
+    assert found.status == balson.Status.OK
+    assert jnp.isfinite(found.mean).all()
+
+
 def test_predictions_of_a_model():
     times, later = np.linspace(0, 2, 7), np.linspace(0, 4, 5)
     targets = np.stack([np.asarray(decays(np.array([w, 1 - w]), times)) for w in (0.2, 0.6)])

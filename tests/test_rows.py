@@ -150,6 +150,43 @@ def test_vector_outputs_are_rows():
     assert_same(found, fit(DESIGN, broken.reshape(3, 10), noise=0.4, missing="drop"))
 
 
+def test_shapes_of_noise():
+    """One per problem broadcasts like everything else; what could be two things is refused."""
+    targets = np.stack([TARGETS[:2], TARGETS[1:]])  # a batch of two by two
+    by_row = balson.linear_problem(DESIGN, targets, noise=np.array([[0.1], [1.0]]))
+    np.testing.assert_allclose(np.broadcast_to(by_row.noise, (2, 2)), [[0.1, 0.1], [1.0, 1.0]], rtol=1e-6)
+    by_column = balson.linear_problem(DESIGN, targets, noise=np.array([0.1, 1.0]))
+    np.testing.assert_allclose(np.broadcast_to(by_column.noise, (2, 2)), [[0.1, 1.0], [0.1, 1.0]], rtol=1e-6)
+    with pytest.raises(ValueError, match="one per problem or one per row"):
+        balson.linear_problem(DESIGN.reshape(5, 2, 3), TARGETS[:2].reshape(2, 5, 2), noise=[0.1, 1.0], row_axes=2)
+
+
+@pytest.mark.parametrize(
+    "options", [{"weights": np.ones((1, 1, NUM_ROWS))}, {"missing": "drop"}, {"mask": np.ones((1, NUM_ROWS), bool)}]
+)
+def test_axes_of_length_one(options):
+    found = fit(DESIGN, TARGETS[None, :, None], noise=0.4, **options)
+    assert found.mean.shape == (1, 3, 1, 3)
+    np.testing.assert_allclose(found.mean[0, :, 0], fit(DESIGN, TARGETS, noise=0.4).mean, rtol=1e-4)
+
+
+@pytest.mark.parametrize("bad", [np.nan, -1.0])
+def test_a_bad_weight_inside_a_trace_is_no_missing_row(bad):
+    @jax.jit
+    def status(weights):
+        return fit(jnp.asarray(DESIGN), jnp.asarray(TARGETS[0]), noise=0.4, weights=weights).status
+
+    assert int(status(jnp.ones(NUM_ROWS).at[3].set(bad))) == balson.Status.NONFINITE
+    assert int(status(jnp.ones(NUM_ROWS).at[3].set(0.0))) == balson.Status.OK
+
+
+def test_noise_per_row_in_a_stream_of_as_many_targets():
+    targets = np.tile(TARGETS[0], (NUM_ROWS, 1)).astype(np.float32)
+    noise = np.linspace(0.2, 0.6, NUM_ROWS)
+    streamed = balson.fit_stream(KEY, DESIGN, targets, METHOD, chunk=NUM_ROWS, progress=False, noise=noise)
+    np.testing.assert_allclose(streamed.mean[0], fit(DESIGN, targets[0], noise=noise).mean, rtol=1e-4)
+
+
 def test_streams_take_gaps_weights_and_constraints(tmp_path):
     broken = TARGETS.astype(np.float32).copy()
     broken[1, 3] = np.nan
@@ -165,7 +202,7 @@ def test_streams_take_gaps_weights_and_constraints(tmp_path):
         np.testing.assert_allclose(found.noise.mean, whole.noise.mean, rtol=1e-5)
         np.testing.assert_allclose(found.slack.std, whole.slack.std, rtol=1e-4)
         assert found.draws.shape == (3, 512, 3)
-    assert (tmp_path / "out" / "noise.shape.npy").exists()
+    assert (tmp_path / "out" / "noise.scales.npy").exists()
     other = options | {"noise": balson.InverseGamma(2.0, 0.2)}
     with pytest.raises(ValueError, match="different noise"):
         balson.fit_stream(KEY, design, broken, METHOD, **arguments, **other)

@@ -66,6 +66,18 @@ def test_what_does_not_compare(small):
     known, unknown = problem, balson.linear_problem(DESIGN[:, :2], DESIGN[:, 0])
     with pytest.warns(UserWarning, match="arbitrary constant"):
         balson.compare({"known": known, "unknown": unknown}, key=KEY, method=method)
+    # A proper prior of the noise gives an evidence like any other.
+    prior = balson.InverseGamma(2.0, 0.2)
+    balson.compare(
+        {"known": known, "proper": balson.linear_problem(DESIGN[:, :2], DESIGN[:, 0], noise=prior)},
+        key=KEY,
+        method=method,
+    )
+    fewer = balson.linear_problem(DESIGN[:50, :2], DESIGN[:50, 0], noise=0.3)
+    with pytest.raises(ValueError, match=r"different numbers of rows, \{'all': 100.0, 'half': 50.0\}"):
+        balson.compare({"all": known, "half": fewer}, key=KEY, method=method)
+    with pytest.raises(ValueError, match="candidates is a list; pass a dict"):
+        balson.compare([known])
     with pytest.raises(ValueError, match="candidates is empty"):
         balson.compare({})
     with pytest.raises(ValueError, match="'a' is to be fitted; pass key="):
@@ -109,10 +121,18 @@ def test_each_problem_is_tuned_or_all_together():
     assert found.posterior.mean.shape == (10, 3)
     assert found.problem.batch_shape == (10,)
     assert not found.at_edge.any()
+    assert found.status.shape == (1, 1, 4, 10)
     together = balson.tune(KEY, problem, noise=[0.03, 0.1, 0.3, 1.0], method=method, shared=True)
     assert together.noise.shape == ()
     assert float(together.noise) == pytest.approx(0.3)  # the smaller one is far too confident for half of them
     np.testing.assert_allclose(together.posterior.mean, balson.fit(KEY, together.problem, method).mean, rtol=1e-5)
+
+
+def test_an_empty_batch_is_tuned():
+    found = balson.tune(
+        KEY, balson.linear_problem(DESIGN[:, :3], np.zeros((0, 100))), noise=[0.1, 0.2], method=balson.IS(64)
+    )
+    assert found.noise.shape == (0,)
 
 
 def test_bad_grids(small):

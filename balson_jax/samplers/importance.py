@@ -24,7 +24,7 @@ DEFAULT_CHUNK = 4096
 DEFAULT_KEEP = 512
 MAX_KEEP = 1 << 16
 NOISE_DRAWS = 64
-"""The posterior of the noise's level, given theta, hardly depends on theta: so many draws of it suffice."""
+"""Theta says little of the noise's level that rows don't: so many draws of it suffice."""
 
 MAX_DRAWS = 1 << 30
 """Draws are numbered by 32-bit integers."""
