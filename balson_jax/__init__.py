@@ -2,10 +2,13 @@
 
 Fit ``y = A theta + noise`` with ``theta >= 0`` and ``sum(theta) = C``, one problem or a million, and get the posterior:
 
-1. ``linear_problem(design, target, ...)`` says what is fitted, and checks it.
-2. ``fit(key, problem, method)`` returns a ``Posterior``: mean, standard deviation, intervals, the approximating
-   Dirichlet ``alpha``, its sparse mode ``theta``, the evidence, and whether to trust them.
+1. ``linear_problem(design, target, ...)`` says what is fitted, and checks it: the constraint (a sum of C, or of at most
+   C, or signs), the prior, the noise (estimated unless given), weights and gaps. ``model_problem(predict, ...)`` takes
+   any JAX function in place of ``A theta``.
+2. ``fit(key, problem, method)`` returns a ``Posterior``: mean, standard deviation, intervals, draws, the approximating
+   Dirichlet ``alpha``, its sparse mode ``theta``, the noise, the evidence, and whether to trust them.
 3. Methods are ``RS``, ``IS``, ``RSIRS`` and ``ISIRS``, or their names in lower case.
+4. ``compare`` ranks models by their evidence, ``tune`` picks prior, total and noise by it.
 
 Beside these: ``least_squares`` (the constrained optimum with a certified bound), ``density`` (log-likelihood and
 log-prior of draws), ``dirichlet`` (the distribution, and fits to moments), ``random`` (fast draws, drop-ins for
