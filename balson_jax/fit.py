@@ -182,7 +182,7 @@ def _fit_block(
         mean_stderr=scaled(found.mean_stderr[:, chosen]),
         log_evidence=trusted(found.log_evidence),
         log_evidence_stderr=trusted(found.log_evidence_stderr + rounding),
-        acceptance_rate=trusted(jnp.where(density.unbounded, 0, found.acceptance_rate)),
+        acceptance_rate=trusted(jnp.where(density.unbounded, jnp.nan, found.acceptance_rate)),
         ess=trusted(found.ess),
         pareto_k=trusted(found.pareto_k),
         status=jnp.where(valid, status, Status.NONFINITE),

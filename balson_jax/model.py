@@ -176,7 +176,8 @@ def _event(predict: Predict, inputs: Any, target: jax.Array, num_params: int) ->
         reason = str(error).splitlines()[0] if str(error) else ""
         raise ValueError(
             f"predict can't be traced by JAX with theta of shape ({num_params},): {type(error).__name__}: {reason}; "
-            "write it with jax.numpy, and without decisions that depend on values"
+            "it is called as predict(theta, inputs): write it with jax.numpy, and without decisions that depend on "
+            "values"
         ) from error
     if not isinstance(found, jax.ShapeDtypeStruct):
         raise ValueError(f"predict returned a {type(found).__name__}; expected one array of the target's shape")

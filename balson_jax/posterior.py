@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
+from scipy.special import ndtri
 
 from . import constraints, dirichlet, storage, validation
 from .constraints import Constraint
@@ -20,6 +21,7 @@ from .noise import NoisePosterior
 from .status import Status
 from .summary import summarize
 
+NORMAL_SCORES = ndtri((np.arange(8) + 0.5) / 8).astype(np.float32)
 CURVE_ELEMENTS = 1 << 22
 """Curves of kept draws are computed for as many problems at a time as hold no more numbers than this."""
 
@@ -59,7 +61,8 @@ class Posterior:
       log_evidence: log of the marginal likelihood, constants included; for RSIRS and ISIRS that of the last round. With
         ``noise="estimate"`` it has an arbitrary constant, and compares only with others of the kind.
       log_evidence_stderr: its Monte Carlo standard error, plus the rounding of a large number.
-      acceptance_rate: evidence over the likelihood's bound: what rejection sampling accepts.
+      acceptance_rate: evidence over the likelihood's bound: what rejection sampling accepts; NaN where a model with
+        noise to be estimated has no bound.
       ess: effective number of draws (of the worst round).
       pareto_k: shape of the weights' tail (of the worst round); ``-inf`` where all weights are equal, as for RS;
         NaN with ``diagnose_tail=False``.
@@ -112,9 +115,17 @@ class Posterior:
         """Return the posterior of some problems of a batch: ``posterior[3]``, ``posterior[:10]``."""
         if not self.batch_shape:
             raise TypeError("this is the posterior of one problem; there is no batch to index")
-        chosen = jnp.arange(self.status.size).reshape(self.batch_shape)[index]
+        # In NumPy, which refuses an index that is out of range.
+        places = np.arange(self.status.size).reshape(self.batch_shape)
+        chosen = places[index] if validation.is_concrete(index) else jnp.asarray(places)[index]
         flat = jax.tree.map(lambda leaf: leaf.reshape(self.status.size, *leaf.shape[len(self.batch_shape) :]), self)
         return jax.tree.map(lambda leaf: leaf[chosen], flat)
+
+    def __len__(self) -> int:
+        """Return the length of the batch's first axis."""
+        if not self.batch_shape:
+            raise TypeError("this is the posterior of one problem; there is no batch to count")
+        return self.batch_shape[0]
 
     def interval(self, level: float = 0.9) -> tuple[jax.Array, jax.Array]:
         """Return the ends of central intervals of each parameter, ``(..., P)``.
@@ -141,20 +152,22 @@ class Posterior:
         uniforms = jax.random.uniform(key, (*self.batch_shape, n), self.draw_weights.dtype)
         return jnp.moveaxis(_resample(self.draws, self.draw_weights, uniforms), -2, 0)
 
-    def predict(self, model: Any, level: float = 0.9) -> Prediction:
-        """Return mean, standard deviation and a band of a curve, without the noise.
+    def predict(self, model: Any, level: float = 0.9, *, noise: Any = 0.0) -> Prediction:
+        """Return mean, standard deviation and a band of a curve; of new observations of it, if noise is added.
 
-        From the kept draws, but for the mean of ``design @ theta``, which is exact.
+        From the kept draws, but for the mean of ``design @ theta``, which comes from all.
 
         Args:
           model: a design ``(..., N, P)``, whose leading axes broadcast against the batch; or a JAX function of theta,
             ``(P,)``, that returns an array, as ``lambda theta: predict(theta, new_inputs)``.
           level: probability of the band at each point.
+          noise: standard deviation of new observations, a number or one per problem; or ``"estimate"`` for that of the
+            posterior (the root of its mean square).
         """
         validation.require_share("level", level)
         self._require_draws("predict")
         if callable(model):
-            return _curves(self, model, level)
+            return _curves(self, model, level, self._added(noise))
         design = validation.float_array("design", model, self.mean.dtype)
         if design.ndim < 2 or design.shape[-1] != self.num_params:
             raise ValueError(f"design has shape {design.shape}; its last axis must have {self.num_params} components")
@@ -162,8 +175,20 @@ class Posterior:
         batch = np.broadcast_shapes(design.shape[:-2], self.batch_shape)
         wide = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (*batch, *leaf.shape[len(self.batch_shape) :])), self)
         own = design if design.ndim == 2 else jnp.broadcast_to(design, (*batch, *design.shape[-2:]))
-        found = _curves(wide, jnp.matmul, level, own)
+        found = _curves(wide, jnp.matmul, level, jnp.broadcast_to(self._added(noise), batch), own)
         return found._replace(mean=jnp.einsum("...nk,...k->...n", design, self.mean))
+
+    def _added(self, noise: Any) -> jax.Array:
+        """Return the standard deviation of new observations, ``(...)``."""
+        if isinstance(noise, str):
+            validation.require_choice("noise", noise, ("estimate",))
+            if self.noise is None:
+                raise ValueError('noise="estimate": the noise was given for this fit; pass it as a number')
+            return jnp.hypot(self.noise.mean, self.noise.std)
+        level = validation.float_array("noise", noise, self.mean.dtype)
+        validation.require_nonnegative("noise", level)
+        validation.require_broadcast("noise", level.shape, self.batch_shape)
+        return jnp.broadcast_to(level, self.batch_shape)
 
     def _require_draws(self, name: str) -> None:
         if not self.draws.shape[-2]:
@@ -266,7 +291,7 @@ def _resample(draws: jax.Array, weights: jax.Array, uniforms: jax.Array) -> jax.
 
 
 def _curves(
-    posterior: Posterior, model: Callable[..., Any], level: float, design: jax.Array | None = None
+    posterior: Posterior, model: Callable[..., Any], level: float, noise: jax.Array, design: jax.Array | None = None
 ) -> Prediction:
     """Return what weighted draws say of ``model(theta)``, or of ``model(design, theta)``, problem by problem."""
     batch, tail = posterior.batch_shape, 0.5 * (1 - jnp.asarray(level, posterior.mean.dtype))
@@ -275,7 +300,7 @@ def _curves(
     own = () if design is None or design.ndim == 2 else (design.reshape(-1, *design.shape[-2:]),)
 
     def one(parts):
-        draws, weights, *rows = parts
+        draws, weights, noise, *rows = parts
         function = model if design is None else functools.partial(model, *(rows or (design,)))
         curves = jax.vmap(function)(draws)
         if not isinstance(curves, jax.Array):
@@ -283,13 +308,19 @@ def _curves(
         spread = weights.reshape(-1, *(1,) * (curves.ndim - 1))
         mean = (spread * curves).sum(0)
         std = jnp.sqrt((spread * jnp.square(curves - mean)).sum(0))
-        return Prediction(mean, std, *_quantiles(jnp.moveaxis(curves, 0, -1), weights, tail))
+        # Each draw stands for several observations, at quantiles of the noise.
+        values = (jnp.moveaxis(curves, 0, -1)[..., None] + noise * NORMAL_SCORES).reshape(*curves.shape[1:], -1)
+        shares = jnp.repeat(weights / len(NORMAL_SCORES), len(NORMAL_SCORES))
+        lower, upper = _quantiles(values, shares, tail)
+        return Prediction(mean, jnp.hypot(std, noise), lower, upper)
 
-    example = jax.eval_shape(one, (draws[0], weights[0], *(array[0] for array in own))) if len(draws) else None
-    size = draws.shape[1] * (math.prod(example.mean.shape) if example else 1)
-    found = lax.map(
-        one, (draws, weights, *own), batch_size=max(1, min(CURVE_ELEMENTS // max(size, 1), max(len(draws), 1)))
-    )
+    parts = (draws, weights, noise.reshape(-1), *own)
+    size = 1
+    if len(draws):
+        example = jax.eval_shape(one, jax.tree.map(lambda array: array[0], parts))
+        size = max(1, len(NORMAL_SCORES) * draws.shape[1] * math.prod(example.mean.shape))
+    at_a_time = min(max(1, CURVE_ELEMENTS // size), max(1, len(draws)))
+    found = lax.map(one, parts, batch_size=at_a_time)
     return jax.tree.map(lambda leaf: leaf.reshape(batch + leaf.shape[1:]), found)
 
 

@@ -142,7 +142,9 @@ def linear_problem(
       noise: ``"estimate"`` integrates an unknown level out under the scale-invariant prior, an ``InverseGamma`` under
         that one. Or the standard deviation: a number, one per problem (the batch's shape), or one per row (ending in an
         axis of length N; a 1-D array that could be either is refused). Or ``Correlated``, with a covariance.
-      prior: concentrations of the Dirichlet prior on omega: a number, one per parameter (ending in an axis of length P;
+      prior: concentrations of the Dirichlet prior on omega, which is theta / total (and more, if signed or with a
+        slack; see ``constraints``). 1 is flat, less favours few large components, more favours equal ones. A number,
+        one per parameter (ending in an axis of length P;
         with a signed constraint for both signs alike, or 2 P of them), or one per problem (the batch's shape, where
         that doesn't end in P).
       slack_prior: concentration of the slack, where the constraint has one: a number, or one per problem.

@@ -135,8 +135,9 @@ def _kept(
     validation.require_finite("target", jnp.where(jnp.isnan(shown), 0, shown), "missing='drop' drops NaN only")
     present = ~jnp.isnan(target)
     kept = present if kept is None else kept & present
-    _require_rows(kept, event, "target", "missing values leave no row")
-    return kept
+    if not batch or not validation.is_concrete(kept) or not kept.any():
+        _require_rows(kept, event, "target", "missing values leave no row")
+    return kept  # one target of a batch may have none: its status says so
 
 
 def _row_array(name: str, value: jax.Array, event: tuple[int, ...], batch: tuple[int, ...]) -> jax.Array:

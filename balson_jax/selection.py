@@ -34,7 +34,7 @@ class Comparison:
       log_evidence: ``(M, ...)``.
       log_evidence_stderr: its Monte Carlo error, ``(M, ...)``.
       weights: the candidates' posterior probabilities if they were equally likely before, ``(M, ...)``; zero where no
-        candidate has an evidence.
+        candidate has an evidence, NaN if they don't compare.
       status: ``(M, ...)``; the evidence of a fit whose status isn't ``OK`` is in doubt.
       posteriors: by name.
     """
@@ -62,7 +62,9 @@ class Comparison:
         sums = self.log_evidence.reshape(len(self.names), -1).sum(-1)
         errors = np.sqrt(np.square(self.log_evidence_stderr.reshape(len(self.names), -1)).sum(-1))
         for i, name in enumerate(self.names):
-            share = f"{float(self.weights[i].reshape(())):.4f}" if count == 1 else f"{int((self.best == name).sum()):,}"
+            share = f"{int(np.sum(self.best == name)):,}"
+            if count == 1:
+                share = f"{float(self.weights[i].reshape(())):.4f}".replace("nan", "–")
             bad = Status(int(np.bitwise_or.reduce(self.status[i], axis=None)))
             shown = "|".join(flag.name or "" for flag in bad) or "OK"
             difference = sums[i] - sums[0]
@@ -94,15 +96,16 @@ def compare(
     >>> y = 0.3 + 0.7 * x**2 + 0.1 * jax.random.normal(jax.random.key(3), (50,))
     >>> from balson_jax import linear_problem
     >>> design = x[:, None] ** jnp.arange(4)
-    >>> problems = {f"degree {d}": linear_problem(design[:, : d + 1], y) for d in (1, 2, 3)}
+    >>> problems = {f"degree {d}": linear_problem(design[:, : d + 1], y) for d in (1, 2)}
     >>> compare(problems, key=jax.random.key(0)).names
-    ('degree 2', 'degree 3', 'degree 1')
+    ('degree 2', 'degree 1')
     """
     if not isinstance(candidates, Mapping) or not candidates:
         trouble = "is empty" if isinstance(candidates, Mapping) else f"is a {type(candidates).__name__}"
         raise ValueError(f"candidates {trouble}; pass a dict of posteriors, problems or methods by name")
     posteriors = {str(name): _posterior(name, value, key, problem, method) for name, value in candidates.items()}
-    _warn_of_sharpened([name for name, found in posteriors.items() if found.sharpened])
+    sharpened = [name for name, found in posteriors.items() if found.sharpened]
+    _warn_of_sharpened(sharpened)
     shapes = {name: found.batch_shape for name, found in posteriors.items()}
     if len(set(shapes.values())) > 1:
         raise ValueError(f"candidates have batches of different shapes, {shapes}; compare like with like")
@@ -110,7 +113,8 @@ def compare(
     if not all(np.array_equal(first.num_rows, other.num_rows) for other in others):
         rows = {name: np.asarray(found.num_rows).tolist() for name, found in posteriors.items()}
         raise ValueError(f"candidates rest on different numbers of rows, {rows}; give them the same data")
-    if len({found.noise is not None and bool(np.any(found.noise.relative)) for found in posteriors.values()}) > 1:
+    mixed = len({found.noise is not None and bool(np.any(found.noise.relative)) for found in posteriors.values()}) > 1
+    if mixed:
         warnings.warn(
             'under noise="estimate" the evidence has an arbitrary constant, which some candidates have and some do '
             "not, so that these don't compare; estimate the noise in all, or with a proper InverseGamma prior",
@@ -126,6 +130,8 @@ def compare(
     peak = evidence.max(0)
     odds = np.exp(evidence[order] - np.where(np.isfinite(peak), peak, 0))
     weights = odds / np.where(odds.sum(0) > 0, odds.sum(0), 1)
+    if mixed or sharpened:
+        weights = np.full_like(weights, np.nan)
     return Comparison(names, evidence[order], errors[order], weights, status[order], posteriors)
 
 
@@ -179,6 +185,23 @@ class Tuning(NamedTuple):
     log_evidence_stderr: jax.Array
     status: jax.Array
     at_edge: jax.Array
+
+    def __repr__(self) -> str:
+        """Return what was chosen, and what to mind."""
+        values = {"prior": self.prior, "total": self.total, "noise": self.noise}
+        chosen = {name: np.asarray(value) for name, value in values.items() if value is not None}
+        count = math.prod(self.log_evidence.shape[3:])
+        lines = [f"The largest evidence of {math.prod(self.log_evidence.shape[:3])} candidates, {count:,} problem(s)"]
+        for name, value in chosen.items():
+            shown = value if value.ndim == 0 or value.size <= 8 else f"from {value.min():g} to {value.max():g}"
+            lines.append(f"{name:>7}: {shown}")
+        edge = int(np.sum(self.at_edge))
+        if edge:
+            lines.append(f"{edge:,} choice(s) at the edge of a grid: a wider one may have a better")
+        doubtful = int((np.asarray(self.status) != 0).sum())
+        if doubtful:
+            lines.append(f"{doubtful:,} of {self.status.size:,} fits have a status other than OK: see status")
+        return "\n".join(lines)
 
 
 def tune(

@@ -6,7 +6,17 @@ import enum
 
 
 class Status(enum.IntFlag):
-    """The verdict on a fit: ``OK``, or a sum of troubles.
+    """The verdict on a fit: ``OK``, or a sum of troubles, which ``explain`` puts in words.
+
+    Attributes:
+      OK: no trouble found.
+      LOW_ESS: fewer than 100 effective draws.
+      HIGH_PARETO_K: a few weights dominate.
+      BUDGET: rejection sampling ran out of proposals.
+      NONFINITE: a number was not finite, or out of its domain.
+      ENVELOPE: rejection sampling of a model met a better fit than its bound allows.
+      IMPROPER: a perfect fit, and noise to be estimated.
+      ROUNDING: the rounding of the data moves the answer.
 
     >>> Status(3)
     <Status.LOW_ESS|HIGH_PARETO_K: 3>
@@ -30,25 +40,9 @@ MIN_ESS = 100
 """Fewer effective draws than this set ``LOW_ESS``."""
 
 _MEANING = {
-    Status.LOW_ESS: (
-        f"LOW_ESS: fewer than {MIN_ESS} effective draws (in some round): the spread can't be trusted. Take "
-        f"{MIN_ESS} / ess times as many draws, if you can afford them."
-    ),
-    Status.HIGH_PARETO_K: (
-        "HIGH_PARETO_K: a few weights dominate, so that even ess is doubtful: the proposal hardly meets the posterior. "
-        "It may take hundreds of times as many draws; balson_jax.least_squares gives the optimum without uncertainty."
-    ),
-    Status.BUDGET: (
-        "BUDGET: max_proposals were spent before num_draws were accepted; the accepted ones were used "
-        "(the prior's moments if none was). Raise max_proposals or use importance sampling."
-    ),
     Status.NONFINITE: (
-        "NONFINITE: an input was not finite or not positive, or a number overflowed; the results are NaN or "
-        "meaningless."
-    ),
-    Status.ENVELOPE: (
-        "ENVELOPE: draws lay above the envelope of rejection sampling, so that its answer is distorted: the bound of "
-        "the model's residuals is wrong. Give a smaller bound, or use importance sampling."
+        "NONFINITE: an input was not finite or not positive, a model returned NaN, or a number overflowed; the results "
+        "are NaN or meaningless."
     ),
     Status.IMPROPER: (
         "IMPROPER: the model fits the target perfectly, to rounding, so that the noise could be infinitely small and "
@@ -58,4 +52,22 @@ _MEANING = {
         "ROUNDING: design and target are so large beside the noise that their rounding moves the answer. Subtract what "
         "they have in common, or work in float64 (jax.config.update('jax_enable_x64', True))."
     ),
+    Status.ENVELOPE: (
+        "ENVELOPE: draws lay above the envelope of rejection sampling, so that its answer is distorted: the bound of "
+        "the model's residuals is wrong. Give a smaller bound, or use importance sampling."
+    ),
+    Status.BUDGET: (
+        "BUDGET: max_proposals were spent before num_draws were accepted; the accepted ones were used "
+        "(the prior's moments if none was). Raise max_proposals or use importance sampling."
+    ),
+    Status.LOW_ESS: (
+        f"LOW_ESS: fewer than {MIN_ESS} effective draws (in some round): the spread can't be trusted. Take "
+        f"{MIN_ESS} / ess times as many draws, if you can afford them."
+    ),
+    Status.HIGH_PARETO_K: (
+        "HIGH_PARETO_K: a few weights dominate, so that even ess is doubtful: the proposal hardly meets the posterior. "
+        "Several times as many draws may cure it, or not even hundreds; for a linear problem balson_jax.least_squares "
+        "gives the optimum, without uncertainty."
+    ),
 }
+"""Causes come before what follows from them."""

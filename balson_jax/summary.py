@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -24,18 +24,18 @@ def _single(posterior: Posterior, level: float) -> str:
     columns = [np.asarray(column) for column in (posterior.mean, posterior.std, lower, upper, posterior.theta)]
     percent = f"{100 * level:g} %"
     lines = [f"Posterior of theta ({posterior.method}), {_constraint(posterior)}", ""]
-    lines.append(f"{'':>9}{'mean':>10}{'std':>10}{f'{percent} interval':>23}{'mode':>10}")
+    lines.append(f"{'':>9}{'mean':>10}{'std':>10}{f'{percent} interval':>23}{'sparse mode':>14}")
     for k in range(min(posterior.num_params, MAX_ROWS)):
         mean, std, low, high, mode = (_number(column[k]) for column in columns)
-        lines.append(f"{f'theta[{k}]':>9}{mean:>10}{std:>10}{f'{low} – {high}':>23}{mode:>10}")
+        lines.append(f"{f'theta[{k}]':>9}{mean:>10}{std:>10}{f'{low} – {high}':>23}{mode:>14}")
     if posterior.num_params > MAX_ROWS:
         lines.append(f"... and {posterior.num_params - MAX_ROWS} more components")
     lines += _unknowns(posterior, level)
     status = Status(int(posterior.status))
     lines += [
         "",
-        f"effective draws {float(posterior.ess):,.0f}   Pareto k {float(posterior.pareto_k):.2f}"
-        f"   acceptance rate {float(posterior.acceptance_rate):.3g}",
+        f"effective draws {float(posterior.ess):,.0f}   Pareto k {_finite(posterior.pareto_k, '.2f')}"
+        f"   acceptance rate {_finite(posterior.acceptance_rate, '.3g')}",
         f"log-evidence {float(posterior.log_evidence):.3f} ± {float(posterior.log_evidence_stderr):.2g}"
         f"   status {_names(status)}",
     ]
@@ -75,11 +75,21 @@ def _batch(posterior: Posterior) -> str:
         ("acceptance rate", posterior.acceptance_rate),
         ("log-evidence", posterior.log_evidence),
     ):
-        ends = np.quantile(np.asarray(values, np.float64).reshape(-1), [0, 0.5, 1], method="nearest")
-        lines.append(f"{label:>17}" + "".join(f"{end:>12.4g}" for end in ends))
+        ordered = np.sort(np.asarray(values, np.float64).reshape(-1))
+        middle = ordered[[(len(ordered) - 1) // 2, len(ordered) // 2]]
+        median = middle.mean() if np.isfinite(middle).all() else middle[0]
+        lines.append(
+            f"{label:>17}" + "".join(f"{_finite(end, '.4g'):>12}" for end in (ordered[0], median, ordered[-1]))
+        )
     counts = {Status(int(code)): int((status == code).sum()) for code in np.unique(status)}
     lines.append(f"{'status':>17}   " + ", ".join(f"{_names(code)}: {count:,}" for code, count in counts.items()))
     return "\n".join(lines)
+
+
+def _finite(value: Any, form: str) -> str:
+    """Return a number, or a dash where there is none to tell: no tail of equal weights, no bound."""
+    number = float(value)
+    return format(number, form) if np.isfinite(number) else "–"
 
 
 def _number(value: float) -> str:

@@ -51,6 +51,7 @@ def with_nan(array, index, value=np.nan):
         ({"mask": np.zeros(6, bool)}, "mask: the mask leaves no row"),
         ({"mask": np.ones(6)}, "mask has dtype float.*; pass booleans, True for rows that count"),
         ({"missing": "skip"}, "unknown missing='skip'; choose one of raise, drop"),
+        ({"target": np.full((2, 6), np.nan), "missing": "drop"}, r"leave no row of problem \[0\]"),
         ({"target": np.full(6, np.nan), "missing": "drop"}, "target: missing values leave no row"),
         (
             {"target": with_nan(TARGET, 2, np.inf), "missing": "drop"},

@@ -58,8 +58,9 @@ def test_ranks_are_uniform(kind):
     ranks = (weights * (np.asarray(found.draws) < theta[:, None])).sum(1)
     pvalues = [is_uniform(ranks[:, k]) for k in range(3)]
     if kind == "estimated":
-        shape, scale = np.asarray(found.noise.shape, float), np.asarray(found.noise.scale, float)
-        pvalues.append(is_uniform(stats.invgamma(shape, scale=scale).cdf(np.square(level))))
+        shape, scales = np.asarray(found.noise.shape, float)[:, None], np.asarray(found.noise.scales, float)
+        below = stats.invgamma(shape, scale=scales).cdf(np.square(level)[:, None])
+        pvalues.append(is_uniform((np.asarray(found.noise.weights) * below).sum(-1)))
         totals = np.asarray(found.draws).sum(-1)
         pvalues.append(is_uniform((weights[..., 0] * (totals < theta.sum(-1)[:, None])).sum(1)))
     assert min(pvalues) > 1e-3, pvalues

@@ -83,8 +83,8 @@ def fitted(constraint: str, num_params: int, method: str) -> balson.Posterior:
 
 every_constraint = thinned(
     "which",
-    [("at_most", 1), ("at_most", 2), ("signed", 1), ("signed_at_most", 2)],
-    [("signed", 2), ("signed_at_most", 1)],
+    [("at_most", 2), ("signed", 1), ("signed_at_most", 2)],
+    [("at_most", 1), ("signed", 2), ("signed_at_most", 1)],
 )
 
 

@@ -37,7 +37,7 @@ def assert_same(found, expected):
 @pytest.mark.parametrize(
     ("target", "options"),
     [
-        (TARGETS[0], {"noise": 0.5}),
+        pytest.param(TARGETS[0], {"noise": 0.5}, marks=pytest.mark.slow),
         (TARGETS, {"noise": "estimate", "constraint": "signed", "total": 1.5}),
         (
             np.where(np.arange(8) == 3, np.nan, TARGETS),
@@ -59,7 +59,7 @@ def test_a_linear_model_is_a_linear_problem(target, options):
         np.testing.assert_allclose(found.noise.mean, expected.noise.mean, rtol=1e-3)
 
 
-@thinned("name", ["rs"], ["isirs", "rsirs"])
+@thinned("name", [], ["rs", "isirs", "rsirs"])
 def test_other_methods_fit_models(name):
     methods = {"rs": balson.RS(4096), "isirs": balson.ISIRS(4096, rounds=2), "rsirs": balson.RSIRS(2048, rounds=2)}
     problem = balson.model_problem(linear, DESIGN, TARGETS[0], 3, noise=0.5)
@@ -73,9 +73,9 @@ def test_other_methods_fit_models(name):
         assert found.certified
 
 
-@pytest.mark.parametrize("num_params", [2, 3])
-@pytest.mark.parametrize("method", ["rs", "is"])
-def test_a_nonlinear_model_agrees_with_quadrature(num_params, method):
+@thinned("which", [(2, "rs"), (3, "is")], [(2, "is"), (3, "rs")])
+def test_a_nonlinear_model_agrees_with_quadrature(which):
+    num_params, method = which
     times = np.linspace(0, 2, 7)
     alpha = np.array([0.8, 1.3, 1.7])[:num_params]
     truth_theta = 1.5 * np.array([0.6, 0.3, 0.1])[:num_params]
@@ -125,7 +125,9 @@ def test_bounds_of_rejection_sampling():
     with pytest.raises(ValueError, match="needs a bound above 0"):
         fit(0.0, noise="estimate")
     assert fit(0.9 * smallest, noise="estimate").status == balson.Status.OK
-    assert float(fit(0.0, balson.IS(4096), noise="estimate").acceptance_rate) == 0.0
+    unbounded = fit(0.0, balson.IS(4096), noise="estimate")
+    assert jnp.isnan(unbounded.acceptance_rate)
+    assert "acceptance rate –" in repr(unbounded)
 
 
 def test_outputs_and_inputs_of_any_shape():

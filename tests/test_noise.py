@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import quadrature
-from cases import batch
+from cases import batch, thinned
 from scipy import special, stats
 
 import balson_jax as balson
@@ -47,10 +47,14 @@ def integrated(cases, p: int, prior: str):
     return omega, weights, log_lik, given_omega
 
 
-@pytest.mark.parametrize("prior", PRIORS)
-@pytest.mark.parametrize("method", ["rs", "is"])
-def test_posteriors_agree_with_quadrature_over_theta_and_noise(prior, method):
+@thinned(
+    "which",
+    [("scale-invariant", "rs"), ("inverse gamma", "is")],
+    [("scale-invariant", "is"), ("inverse gamma", "rs")],
+)
+def test_posteriors_agree_with_quadrature_over_theta_and_noise(which):
     """Three dimensions: two of omega, on Gauss-Jacobi nodes, and the noise, on a fine grid."""
+    prior, method = which
     cases, found = batch(3), fitted(3, prior, method)
     assert (found.status == balson.Status.OK).all()
     for p in (0, 2, 5, 8, 10):
@@ -183,9 +187,10 @@ def test_a_perfect_fit_has_no_noise_to_estimate(rows):
     assert proper.status == balson.Status.OK
 
 
-@pytest.mark.parametrize(("offset", "kind"), [(0.0, "model"), (100.0, "linear"), (1000.0, "linear"), (1000.0, "model")])
-def test_a_small_noise_beside_a_large_signal_keeps_its_digits(offset, kind):
+@thinned("which", [(1000.0, "linear"), (1000.0, "model")], [(0.0, "model"), (100.0, "linear")])
+def test_a_small_noise_beside_a_large_signal_keeps_its_digits(which):
     """In float32 the rounding of the signal is as large as the noise, or larger; the residuals are not."""
+    offset, kind = which
     rng = np.random.default_rng(7)
     x = np.linspace(0, 1, 1000)
     design = np.stack([offset + x, offset + x**2], axis=1).astype(np.float32)

@@ -120,6 +120,28 @@ def test_a_batch_can_be_indexed(found, batch):
         next(iter(found))
 
 
+def test_a_batch_is_a_sequence(batch):
+    assert len(batch) == 2
+    assert [one.batch_shape for one in batch] == [(), ()]
+    with pytest.raises(IndexError):
+        batch[2]
+
+
+def test_predictions_of_new_observations(found):
+    """With noise the band holds new data: the draws' curves plus normal errors."""
+    curve, data = found.predict(DESIGN), found.predict(DESIGN, noise=0.5)
+    np.testing.assert_allclose(data.std, np.hypot(curve.std, 0.5), rtol=1e-5)
+    np.testing.assert_array_equal(data.mean, curve.mean)
+    rng = np.random.default_rng(0)
+    draws = rng.choice(
+        np.asarray(found.draws), 20_000, p=np.asarray(found.draw_weights, float) / found.draw_weights.sum()
+    )
+    new = draws @ DESIGN.T + 0.5 * rng.normal(size=(20_000, 40))
+    np.testing.assert_allclose(((new > data.lower) & (new < data.upper)).mean(0), 0.9, atol=0.02)
+    with pytest.raises(ValueError, match="the noise was given for this fit; pass it as a number"):
+        found.predict(DESIGN, noise="estimate")
+
+
 def test_the_table_of_a_batch(batch):
     text = repr(batch)
     assert "2 problems with 3 components" in text

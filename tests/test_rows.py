@@ -94,7 +94,10 @@ def test_missing_values_inside_a_trace():
     broken = jnp.asarray(TARGETS).at[1, 4].set(jnp.nan)
     fitted = jax.jit(lambda y: fit(jnp.asarray(DESIGN), y, noise=0.4, missing="drop"))(broken)
     np.testing.assert_allclose(fitted.mean, fit(DESIGN, np.asarray(broken), noise=0.4, missing="drop").mean, rtol=1e-4)
-    # Nothing left is no problem to solve, and the others are not harmed.
+    # Nothing left is no problem to solve, and the others are not harmed; outside of a trace neither.
+    empty = np.asarray(broken).copy()
+    empty[2] = np.nan
+    assert fit(DESIGN, empty, noise=0.4, missing="drop").status.tolist() == [0, 0, balson.Status.NONFINITE]
     found = jax.jit(lambda y: fit(jnp.asarray(DESIGN), y, noise=0.4, missing="drop"))(broken.at[2].set(jnp.nan))
     assert found.status.tolist() == [0, 0, balson.Status.NONFINITE]
 

@@ -120,7 +120,7 @@ class Rounds:
 class ISIRS(Rounds):
     """Importance sampling followed by rounds of importance resampling.
 
-    Not the posterior unless ``reuse_data=False``; see ``Rounds`` for what it is and for its settings.
+    Not the posterior unless ``reuse_data=False``; see ``samplers.Rounds`` for what it is and for its settings.
     """
 
     name = "isirs"
@@ -144,8 +144,8 @@ class ISIRS(Rounds):
 class RSIRS(Rounds):
     """Rejection sampling followed by rounds of importance resampling.
 
-    Not the posterior unless ``reuse_data=False``; see ``Rounds`` for what it is and for its settings. It has no
-    derivatives, and refuses to be differentiated.
+    Not the posterior unless ``reuse_data=False``; see ``samplers.Rounds`` for what it is and for its settings. It has
+    no derivatives, and refuses to be differentiated.
 
     Attributes:
       max_proposals: budget of the first pass.
