@@ -102,7 +102,7 @@ def branching(theta, x):
         ({"predict": lambda theta, x: jnp.arange(6)}, "predict returned dtype int32; expected real numbers like"),
         (
             {"predict": branching},
-            "predict can't be traced by JAX .*TracerBoolConversionError.*; write it with jax.numpy",
+            "predict can't be traced by JAX .*TracerBoolConversionError.*: write it with jax.numpy",
         ),
         ({"predict": lambda theta, x: np.asarray(theta)}, "predict can't be traced by JAX"),
         ({"num_params": 1}, "num_params=1: K=1 component; pass at least 2 parameters, as one alone is theta = total"),

@@ -188,6 +188,7 @@ def test_the_limit_of_little_noise_is_lasso():
         assert errors[-1] < 0.03
 
 
+@pytest.mark.slow
 def test_a_prior_for_each_sign():
     """Concentrations of both signs pull the posterior to one side, where data are weak."""
     design, target = np.ones((3, 1)), np.zeros(3)

@@ -6,12 +6,11 @@ import jax
 import jax.export
 import jax.numpy as jnp
 import pytest
+from cases import thinned
 
 import balson_jax as balson
 from balson_jax import random
 from balson_jax.random.points import sobol
-
-PLATFORMS = ("cuda", "rocm", "tpu")
 
 
 def problem(num_problems: int | None = 3) -> balson.Problem:
@@ -69,7 +68,7 @@ FUNCTIONS = {
 }
 
 
-@pytest.mark.parametrize("platform", PLATFORMS)
+@thinned("platform", ["cuda", "tpu"], ["rocm"])
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_lowers(name, platform):
     function, *arguments = FUNCTIONS[name]()

@@ -39,7 +39,7 @@ def assert_same(found, expected):
     [
         pytest.param(TARGETS[0], {"noise": 0.5}, marks=pytest.mark.slow),
         (TARGETS, {"noise": "estimate", "constraint": "signed", "total": 1.5}),
-        (
+        pytest.param(
             np.where(np.arange(8) == 3, np.nan, TARGETS),
             {
                 "noise": np.linspace(0.3, 0.8, 8),
@@ -47,6 +47,7 @@ def assert_same(found, expected):
                 "missing": "drop",
                 "weights": np.linspace(0, 2, 8),
             },
+            marks=pytest.mark.slow,
         ),
     ],
     ids=["known", "signed", "gaps"],
@@ -98,6 +99,7 @@ def test_a_nonlinear_model_agrees_with_quadrature(which):
     assert found.status == balson.Status.OK
 
 
+@pytest.mark.slow
 def test_bounds_of_rejection_sampling():
     times = np.linspace(0, 2, 7)
     target = np.asarray(decays(np.array([0.7, 0.3]), times)) + 0.2 * np.random.default_rng(1).normal(size=7)

@@ -141,6 +141,7 @@ def test_likelihoods_with_the_noise_integrated_out(x64):
         np.testing.assert_allclose(density.log_likelihood(problem, omega), expected, rtol=1e-9)
 
 
+@pytest.mark.slow
 def test_a_strong_prior_is_a_known_noise():
     rng = np.random.default_rng(2)
     design, target = rng.normal(size=(9, 3)), rng.normal(size=9)
@@ -170,7 +171,7 @@ def test_the_answer_scales_with_the_data():
         assert other.status == one.status
 
 
-@pytest.mark.parametrize("rows", ["perfect", "fewer than parameters"])
+@thinned("rows", ["perfect"], ["fewer than parameters"])
 def test_a_perfect_fit_has_no_noise_to_estimate(rows):
     rng = np.random.default_rng(5)
     design = rng.normal(size=(12 if rows == "perfect" else 1, 3)) + 1
@@ -231,6 +232,7 @@ def test_rounding_that_moves_the_answer_is_reported():
         assert balson.fit(jax.random.key(0), problem, balson.IS(num_draws=16_384)).status == balson.Status.OK
 
 
+@pytest.mark.slow
 def test_the_noise_needs_no_kept_draws():
     rng = np.random.default_rng(6)
     design, target = rng.normal(size=(30, 3)), rng.normal(size=(4, 30))

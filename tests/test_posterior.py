@@ -133,9 +133,8 @@ def test_predictions_of_new_observations(found):
     np.testing.assert_allclose(data.std, np.hypot(curve.std, 0.5), rtol=1e-5)
     np.testing.assert_array_equal(data.mean, curve.mean)
     rng = np.random.default_rng(0)
-    draws = rng.choice(
-        np.asarray(found.draws), 20_000, p=np.asarray(found.draw_weights, float) / found.draw_weights.sum()
-    )
+    weights = np.asarray(found.draw_weights, float)
+    draws = rng.choice(np.asarray(found.draws), 20_000, p=weights / weights.sum())
     new = draws @ DESIGN.T + 0.5 * rng.normal(size=(20_000, 40))
     np.testing.assert_allclose(((new > data.lower) & (new < data.upper)).mean(0), 0.9, atol=0.02)
     with pytest.raises(ValueError, match="the noise was given for this fit; pass it as a number"):

@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from cases import thinned
 
 import balson_jax as balson
 from balson_jax.problem import _reduce
@@ -128,7 +129,7 @@ def test_correlated_noise_of_unknown_scale():
     np.testing.assert_allclose(10 * found.noise.mean, same.noise.mean, rtol=1e-3)
 
 
-@pytest.mark.parametrize("given", ["covariance", "cholesky"])
+@thinned("given", ["covariance"], ["cholesky"])
 def test_gaps_in_correlated_noise(given):
     kept = np.array([0, 1, 3, 4, 7, 9])
     expected = fit(DESIGN[kept], TARGETS[0][kept], noise=balson.Correlated(covariance()[np.ix_(kept, kept)]))
@@ -164,8 +165,10 @@ def test_shapes_of_noise():
         balson.linear_problem(DESIGN.reshape(5, 2, 3), TARGETS[:2].reshape(2, 5, 2), noise=[0.1, 1.0], row_axes=2)
 
 
-@pytest.mark.parametrize(
-    "options", [{"weights": np.ones((1, 1, NUM_ROWS))}, {"missing": "drop"}, {"mask": np.ones((1, NUM_ROWS), bool)}]
+@thinned(
+    "options",
+    [{"weights": np.ones((1, 1, NUM_ROWS))}],
+    [{"missing": "drop"}, {"mask": np.ones((1, NUM_ROWS), bool)}],
 )
 def test_axes_of_length_one(options):
     found = fit(DESIGN, TARGETS[None, :, None], noise=0.4, **options)
@@ -190,6 +193,7 @@ def test_noise_per_row_in_a_stream_of_as_many_targets():
     np.testing.assert_allclose(streamed.mean[0], fit(DESIGN, targets[0], noise=noise).mean, rtol=1e-4)
 
 
+@pytest.mark.slow
 def test_streams_take_gaps_weights_and_constraints(tmp_path):
     broken = TARGETS.astype(np.float32).copy()
     broken[1, 3] = np.nan
