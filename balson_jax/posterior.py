@@ -3,40 +3,23 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
-import math
 import os
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import lax
-from scipy.special import ndtri
 
 from . import constraints, dirichlet, storage, validation
 from .constraints import Constraint
 from .noise import NoisePosterior
+from .prediction import Prediction, curves, quantiles, resample
 from .status import Status
 from .summary import summarize
-
-NORMAL_SCORES = ndtri((np.arange(8) + 0.5) / 8).astype(np.float32)
-CURVE_ELEMENTS = 1 << 22
-"""Curves of kept draws are computed for as many problems at a time as hold no more numbers than this."""
 
 
 class FitError(RuntimeError):
     """Raised by ``Posterior.raise_for_status``."""
-
-
-class Prediction(NamedTuple):
-    """What the posterior says of a curve; each field has the curve's shape, after the batch's axes."""
-
-    mean: jax.Array
-    std: jax.Array
-    lower: jax.Array
-    upper: jax.Array
 
 
 class Slack(NamedTuple):
@@ -137,7 +120,7 @@ class Posterior:
         validation.require_share("level", level)
         if self.draws.shape[-2]:
             tail = 0.5 * (1 - jnp.asarray(level, self.mean.dtype))
-            return _quantiles(jnp.moveaxis(self.draws, -1, -2), self.draw_weights[..., None, :], tail)
+            return quantiles(jnp.moveaxis(self.draws, -1, -2), self.draw_weights[..., None, :], tail)
         if constraints.is_signed(self.constraint):
             raise ValueError(f"constraint={self.constraint!r} takes its intervals from kept draws; {_REMEDY}")
         scale = self.total[..., None]
@@ -150,7 +133,7 @@ class Posterior:
         key = validation.typed_key(key)
         self._require_draws("sample")
         uniforms = jax.random.uniform(key, (*self.batch_shape, n), self.draw_weights.dtype)
-        return jnp.moveaxis(_resample(self.draws, self.draw_weights, uniforms), -2, 0)
+        return jnp.moveaxis(resample(self.draws, self.draw_weights, uniforms), -2, 0)
 
     def predict(self, model: Any, level: float = 0.9, *, noise: Any = 0.0) -> Prediction:
         """Return mean, standard deviation and a band of a curve; of new observations of it, if noise is added.
@@ -167,26 +150,29 @@ class Posterior:
         validation.require_share("level", level)
         self._require_draws("predict")
         if callable(model):
-            return _curves(self, model, level, self._added(noise))
+            return curves(self.draws, self.draw_weights, model, level, self._added(noise))
         design = validation.float_array("design", model, self.mean.dtype)
         if design.ndim < 2 or design.shape[-1] != self.num_params:
             raise ValueError(f"design has shape {design.shape}; its last axis must have {self.num_params} components")
         validation.require_broadcast("design", design.shape[:-2], self.batch_shape)
         batch = np.broadcast_shapes(design.shape[:-2], self.batch_shape)
-        wide = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (*batch, *leaf.shape[len(self.batch_shape) :])), self)
+        draws = jnp.broadcast_to(self.draws, (*batch, *self.draws.shape[-2:]))
+        weights = jnp.broadcast_to(self.draw_weights, (*batch, self.draw_weights.shape[-1]))
         own = design if design.ndim == 2 else jnp.broadcast_to(design, (*batch, *design.shape[-2:]))
-        found = _curves(wide, jnp.matmul, level, jnp.broadcast_to(self._added(noise), batch), own)
+        found = curves(draws, weights, jnp.matmul, level, self._added(noise), own)
         return found._replace(mean=jnp.einsum("...nk,...k->...n", design, self.mean))
 
-    def _added(self, noise: Any) -> jax.Array:
-        """Return the standard deviation of new observations, ``(...)``."""
+    def _added(self, noise: Any) -> jax.Array | None:
+        """Return the standard deviation of new observations, ``(...)``, or ``None`` for none."""
+        if isinstance(noise, (int, float)) and noise == 0:
+            return None
         if isinstance(noise, str):
             validation.require_choice("noise", noise, ("estimate",))
             if self.noise is None:
                 raise ValueError('noise="estimate": the noise was given for this fit; pass it as a number')
             return jnp.hypot(self.noise.mean, self.noise.std)
         level = validation.float_array("noise", noise, self.mean.dtype)
-        validation.require_nonnegative("noise", level)
+        validation.require_positive("noise", level)
         validation.require_broadcast("noise", level.shape, self.batch_shape)
         return jnp.broadcast_to(level, self.batch_shape)
 
@@ -254,74 +240,6 @@ class Posterior:
 
 
 _REMEDY = "none were kept: fit with a method whose keep is above 0, such as IS(keep=512)"
-
-
-@jax.jit
-def _quantiles(values: jax.Array, weights: jax.Array, tail: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Return the quantiles at ``tail`` and ``1 - tail`` of weighted values, over the last axis."""
-    weights = jnp.broadcast_to(weights, values.shape)
-    order = jnp.argsort(values, axis=-1)
-    values, weights = jnp.take_along_axis(values, order, -1), jnp.take_along_axis(weights, order, -1)
-    # A draw stands in the middle of its weight; those of no weight are nowhere.
-    ranks = jnp.where(weights > 0, jnp.cumsum(weights, -1) - 0.5 * weights, jnp.nan)
-
-    def interpolate(ranks, values, at):
-        counts = ~jnp.isnan(ranks)
-        below, above = counts & (ranks <= at), counts & (ranks >= at)
-        last = jnp.where(below, jnp.arange(ranks.size), -1).max()
-        first = jnp.where(above, jnp.arange(ranks.size), ranks.size).min()
-        last, first = jnp.where(last < 0, first, last), jnp.where(first == ranks.size, last, first)
-        width = ranks[first] - ranks[last]
-        share = jnp.where(width > 0, (at - ranks[last]) / jnp.where(width > 0, width, 1), 0)
-        found = values[last] + share * (values[first] - values[last])
-        return jnp.where(counts.any(), found, jnp.nan)
-
-    each = jnp.vectorize(interpolate, signature="(d),(d),()->()")
-    return each(ranks, values, tail), each(ranks, values, 1 - tail)
-
-
-@jax.jit
-def _resample(draws: jax.Array, weights: jax.Array, uniforms: jax.Array) -> jax.Array:
-    """Return draws ``(..., n, P)`` chosen by weight, from uniforms ``(..., n)``."""
-    ranks = jnp.cumsum(weights, -1)
-    ranks = ranks / ranks[..., -1:]
-    find = jnp.vectorize(functools.partial(jnp.searchsorted, side="right"), signature="(d),(n)->(n)")
-    index = jnp.minimum(find(ranks, uniforms), draws.shape[-2] - 1)
-    return jnp.take_along_axis(draws, index[..., None], axis=-2)
-
-
-def _curves(
-    posterior: Posterior, model: Callable[..., Any], level: float, noise: jax.Array, design: jax.Array | None = None
-) -> Prediction:
-    """Return what weighted draws say of ``model(theta)``, or of ``model(design, theta)``, problem by problem."""
-    batch, tail = posterior.batch_shape, 0.5 * (1 - jnp.asarray(level, posterior.mean.dtype))
-    draws = posterior.draws.reshape(-1, *posterior.draws.shape[len(batch) :])
-    weights = posterior.draw_weights.reshape(-1, posterior.draw_weights.shape[-1])
-    own = () if design is None or design.ndim == 2 else (design.reshape(-1, *design.shape[-2:]),)
-
-    def one(parts):
-        draws, weights, noise, *rows = parts
-        function = model if design is None else functools.partial(model, *(rows or (design,)))
-        curves = jax.vmap(function)(draws)
-        if not isinstance(curves, jax.Array):
-            raise ValueError(f"model returned a {type(curves).__name__}; expected one array")
-        spread = weights.reshape(-1, *(1,) * (curves.ndim - 1))
-        mean = (spread * curves).sum(0)
-        std = jnp.sqrt((spread * jnp.square(curves - mean)).sum(0))
-        # Each draw stands for several observations, at quantiles of the noise.
-        values = (jnp.moveaxis(curves, 0, -1)[..., None] + noise * NORMAL_SCORES).reshape(*curves.shape[1:], -1)
-        shares = jnp.repeat(weights / len(NORMAL_SCORES), len(NORMAL_SCORES))
-        lower, upper = _quantiles(values, shares, tail)
-        return Prediction(mean, jnp.hypot(std, noise), lower, upper)
-
-    parts = (draws, weights, noise.reshape(-1), *own)
-    size = 1
-    if len(draws):
-        example = jax.eval_shape(one, jax.tree.map(lambda array: array[0], parts))
-        size = max(1, len(NORMAL_SCORES) * draws.shape[1] * math.prod(example.mean.shape))
-    at_a_time = min(max(1, CURVE_ELEMENTS // size), max(1, len(draws)))
-    found = lax.map(one, parts, batch_size=at_a_time)
-    return jax.tree.map(lambda leaf: leaf.reshape(batch + leaf.shape[1:]), found)
 
 
 @jax.jit

@@ -35,6 +35,7 @@ ORDER = [
     "samplers",
     "storage",
     "summary",
+    "prediction",
     "posterior",
     "placement",
     "fit",

@@ -1,0 +1,125 @@
+"""What weighted draws of theta say: quantiles, samples, curves."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jax.scipy.special import ndtr
+
+BISECTION_STEPS = 30
+CURVE_ELEMENTS = 1 << 22
+"""Curves of kept draws are computed for as many problems at a time as hold no more numbers than this."""
+
+
+class Prediction(NamedTuple):
+    """What the posterior says of a curve; each field has the curve's shape, after the batch's axes."""
+
+    mean: jax.Array
+    std: jax.Array
+    lower: jax.Array
+    upper: jax.Array
+
+
+@jax.jit
+def quantiles(values: jax.Array, weights: jax.Array, tail: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """Return the quantiles at ``tail`` and ``1 - tail`` of weighted values, over the last axis."""
+    weights = jnp.broadcast_to(weights, values.shape)
+    order = jnp.argsort(values, axis=-1)
+    values, weights = jnp.take_along_axis(values, order, -1), jnp.take_along_axis(weights, order, -1)
+    # A draw stands in the middle of its weight; those of no weight are nowhere.
+    ranks = jnp.where(weights > 0, jnp.cumsum(weights, -1) - 0.5 * weights, jnp.nan)
+
+    def interpolate(ranks, values, at):
+        counts = ~jnp.isnan(ranks)
+        below, above = counts & (ranks <= at), counts & (ranks >= at)
+        last = jnp.where(below, jnp.arange(ranks.size), -1).max()
+        first = jnp.where(above, jnp.arange(ranks.size), ranks.size).min()
+        last, first = jnp.where(last < 0, first, last), jnp.where(first == ranks.size, last, first)
+        width = ranks[first] - ranks[last]
+        share = jnp.where(width > 0, (at - ranks[last]) / jnp.where(width > 0, width, 1), 0)
+        found = values[last] + share * (values[first] - values[last])
+        return jnp.where(counts.any(), found, jnp.nan)
+
+    each = jnp.vectorize(interpolate, signature="(d),(d),()->()")
+    return each(ranks, values, tail), each(ranks, values, 1 - tail)
+
+
+@jax.jit
+def resample(draws: jax.Array, weights: jax.Array, uniforms: jax.Array) -> jax.Array:
+    """Return draws ``(..., n, P)`` chosen by weight, from uniforms ``(..., n)``."""
+    ranks = jnp.cumsum(weights, -1)
+    ranks = ranks / ranks[..., -1:]
+    find = jnp.vectorize(functools.partial(jnp.searchsorted, side="right"), signature="(d),(n)->(n)")
+    index = jnp.minimum(find(ranks, uniforms), draws.shape[-2] - 1)
+    return jnp.take_along_axis(draws, index[..., None], axis=-2)
+
+
+def _noisy_quantile(
+    values: jax.Array, weights: jax.Array, noise: jax.Array, mean: jax.Array, std: jax.Array, probability: jax.Array
+) -> jax.Array:
+    """Return a quantile of weighted values, over the last axis, each with normal noise added; by bisection."""
+
+    def halve(_, bracket):
+        low, high = bracket
+        middle = 0.5 * (low + high)
+        below = (weights * ndtr((middle[..., None] - values) / noise)).sum(-1) < probability
+        return jnp.where(below, middle, low), jnp.where(below, high, middle)
+
+    low, high = lax.fori_loop(0, BISECTION_STEPS, halve, (mean - 20 * std, mean + 20 * std))
+    return 0.5 * (low + high)
+
+
+def curves(
+    draws: jax.Array,
+    weights: jax.Array,
+    model: Callable[..., Any],
+    level: float,
+    noise: jax.Array | None,
+    design: jax.Array | None = None,
+) -> Prediction:
+    """Return what weighted draws say of ``model(theta)``, or of ``model(design, theta)``, problem by problem.
+
+    Args:
+      draws: ``(..., D, P)``.
+      weights: ``(..., D)``, of sum one.
+      model: a function of theta, or of a design and theta.
+      level: probability of the band.
+      noise: standard deviation of new observations, ``(...)``, or ``None`` for the curve itself.
+      design: ``(..., N, P)``, or ``(N, P)`` if shared.
+    """
+    batch, tail = weights.shape[:-1], 0.5 * (1 - jnp.asarray(level, draws.dtype))
+    draws, weights = draws.reshape(-1, *draws.shape[-2:]), weights.reshape(-1, weights.shape[-1])
+    own = () if design is None or design.ndim == 2 else (design.reshape(-1, *design.shape[-2:]),)
+
+    noisy = noise is not None
+    added = jnp.zeros(len(draws), draws.dtype) if noise is None else jnp.broadcast_to(noise, batch).reshape(-1)
+
+    def one(parts):
+        draws, weights, noise, *rows = parts
+        function = model if design is None else functools.partial(model, *(rows or (design,)))
+        each = jax.vmap(function)(draws)
+        if not isinstance(each, jax.Array):
+            raise ValueError(f"model returned a {type(each).__name__}; expected one array")
+        values = jnp.moveaxis(each, 0, -1)
+        mean = (weights * values).sum(-1)
+        std = jnp.sqrt((weights * jnp.square(values - mean[..., None])).sum(-1))
+        if not noisy:
+            return Prediction(mean, std, *quantiles(values, weights, tail))
+        std = jnp.hypot(std, noise)
+        ends = (_noisy_quantile(values, weights, noise, mean, std, p) for p in (tail, 1 - tail))
+        return Prediction(mean, std, *ends)
+
+    parts = (draws, weights, added, *own)
+    size = 1
+    if len(draws):
+        example = jax.eval_shape(one, jax.tree.map(lambda array: array[0], parts))
+        size = max(1, draws.shape[1] * math.prod(example.mean.shape))
+    at_a_time = min(max(1, CURVE_ELEMENTS // size), max(1, len(draws)))
+    found = lax.map(one, parts, batch_size=at_a_time)
+    return jax.tree.map(lambda leaf: leaf.reshape(batch + leaf.shape[1:]), found)
