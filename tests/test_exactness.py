@@ -186,7 +186,7 @@ ROUNDS = 3
 NUM_KEYS = 32
 
 
-@pytest.mark.parametrize("first", ["rsirs", "isirs"])
+@thinned("first", ["isirs"], ["rsirs"])
 def test_paper_rounds_agree_with_the_recursion_by_quadrature(first):
     cases = batch(3)
     method = {"rsirs": balson.RSIRS, "isirs": balson.ISIRS}[first](num_draws=16_384, rounds=ROUNDS)
@@ -231,6 +231,7 @@ def _agree(replicates, truth):
     np.testing.assert_array_less(np.abs(replicates.mean(0) - truth), 4.5 * error + 1e-4)
 
 
+@pytest.mark.slow
 def test_quasi_random_points_cut_the_variance_a_hundredfold():
     """Variance over keys of posterior means of the paper's problem at 16,384 draws, against plain Monte Carlo."""
     design = data.polynomial_design(data.inputs())

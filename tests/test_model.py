@@ -163,6 +163,7 @@ def _checked(x):
     return x
 
 
+@pytest.mark.slow
 def test_draws_are_predicted_in_bounded_chunks(monkeypatch):
     problem = balson.model_problem(linear, DESIGN, TARGETS, 3, noise=0.5)
     whole = balson.fit(KEY, problem, IS)

@@ -7,7 +7,6 @@ import re
 
 import nbformat
 import pytest
-from cases import thinned
 from nbclient import NotebookClient
 
 FOLDER = pathlib.Path(__file__).parent.parent / "notebooks"
@@ -32,7 +31,8 @@ def test_every_notebook_is_run():
 # A kernel is a process, and its client closes its sockets late.
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning")
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-@thinned("name", ["03_beyond_polynomials"], ["01_the_paper", "02_many_problems"])
+@pytest.mark.slow
+@pytest.mark.parametrize("name", SMALL)
 def test_notebook_runs(name):
     notebook = nbformat.read(FOLDER / f"{name}.ipynb", as_version=4)
     names = [line.split("=")[0].strip() for line in parameters(notebook).source.splitlines()]

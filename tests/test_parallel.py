@@ -58,6 +58,7 @@ def test_devices_do_not_change_the_posterior(tmp_path, on_one, options):
         np.testing.assert_allclose(found, expected, rtol=10 * tolerance, atol=tolerance, err_msg=key)
 
 
+@pytest.mark.slow
 def test_two_processes_give_the_same_posterior(tmp_path):
     run(EXAMPLE, "--out", tmp_path / "found.npz", devices=1)
     targets = worker.data.targets(jax.random.key(1), 64)

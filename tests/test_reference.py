@@ -186,6 +186,7 @@ def test_bayesian_lasso_of_twins_and_little_noise():
     assert not (reference.bayesian_lasso(KEY, design, np.zeros(20, np.float32)).r_hat < 1.1).any()
 
 
+@pytest.mark.slow
 def test_bayesian_lasso_of_collinear_columns_in_float32():
     """Powers of x, a condition number of 1e6: no chain may run away, and both precisions agree."""
     design = data.polynomial_design(data.inputs())
@@ -228,6 +229,7 @@ def test_convergence_of_known_chains():
     assert float(convergence(jnp.asarray(chains) + jnp.array([[0.0], [0.0], [0.0], [9.0]]))[0]) > 1.5
 
 
+@pytest.mark.slow
 def test_everything_works_under_jit_and_vmap():
     """One problem at a time inside a trace gives what a batch gives outside."""
     design, target = (part.astype(np.float32) for part in random_problems(3, 20, 4))

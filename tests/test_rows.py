@@ -129,7 +129,7 @@ def test_correlated_noise_of_unknown_scale():
     np.testing.assert_allclose(10 * found.noise.mean, same.noise.mean, rtol=1e-3)
 
 
-@thinned("given", ["covariance"], ["cholesky"])
+@thinned("given", [], ["covariance", "cholesky"])
 def test_gaps_in_correlated_noise(given):
     kept = np.array([0, 1, 3, 4, 7, 9])
     expected = fit(DESIGN[kept], TARGETS[0][kept], noise=balson.Correlated(covariance()[np.ix_(kept, kept)]))
@@ -186,6 +186,7 @@ def test_a_bad_weight_inside_a_trace_is_no_missing_row(bad):
     assert int(status(jnp.ones(NUM_ROWS).at[3].set(0.0))) == balson.Status.OK
 
 
+@pytest.mark.slow
 def test_noise_per_row_in_a_stream_of_as_many_targets():
     targets = np.tile(TARGETS[0], (NUM_ROWS, 1)).astype(np.float32)
     noise = np.linspace(0.2, 0.6, NUM_ROWS)
