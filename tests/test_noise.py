@@ -78,7 +78,7 @@ def test_posteriors_agree_with_quadrature_over_theta_and_noise(which):
         kept = np.square(found.draw_weights[p]).sum() + 1 / found.ess[p]
         error = np.sqrt(posterior @ np.square(given - exact_mean) * kept)
         assert abs(float(found.noise.mean[p]) - exact_mean) < Z * error + 1e-3 * exact_std
-        assert error < 0.02 * exact_std
+        assert error < 0.05 * exact_std  # or the test would say little
         for end, probability in zip(found.noise.interval(0.8), (0.1, 0.9), strict=True):
             below = np.interp(np.log(float(end[p])), LOG_LEVELS, np.cumsum(marginal) - 0.5 * marginal)
             assert abs(below - probability) < 0.006
