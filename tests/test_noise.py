@@ -81,7 +81,8 @@ def test_posteriors_agree_with_quadrature_over_theta_and_noise(which):
         assert error < 0.05 * exact_std  # or the test would say little
         for end, probability in zip(found.noise.interval(0.8), (0.1, 0.9), strict=True):
             below = np.interp(np.log(float(end[p])), LOG_LEVELS, np.cumsum(marginal) - 0.5 * marginal)
-            assert abs(below - probability) < 0.006
+            # A shift by the error moves a probability by no more than the density, about 0.4 / std, times it.
+            assert abs(below - probability) < 0.006 + Z * 0.4 * error / exact_std
     assert found.noise.mean.shape == (12,)
 
 
