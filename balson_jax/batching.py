@@ -6,6 +6,7 @@ that says how many axes of each leaf belong to one problem.
 
 from __future__ import annotations
 
+import abc
 import math
 from collections.abc import Callable
 from typing import Any, Self
@@ -16,12 +17,12 @@ import numpy as np
 from jax import lax
 
 
-class Batched:
+class Batched(abc.ABC):
     """One problem or a batch of them: what all problems can do."""
 
+    @abc.abstractmethod
     def event_ndims(self) -> list[int]:
         """Return, for each leaf of the pytree, how many of its last axes belong to one problem."""
-        raise NotImplementedError
 
     @property
     def batch_shape(self) -> tuple[int, ...]:

@@ -16,6 +16,7 @@ At the constrained optimum ``slack'omega°`` is zero and the envelope is tight.
 
 from __future__ import annotations
 
+import abc
 import dataclasses
 import functools
 import math
@@ -81,8 +82,24 @@ def log_posterior(problem: Problem, omega: jax.Array | None = None, *, log_omega
     return log_likelihood(problem, omega) + log_prior(problem, omega, log_omega=log_omega)
 
 
+@jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
-class Density:
+class Quadratic:
+    """The log-likelihoods of B problems around a point each: ``-gradient'(omega - centre) - |root (omega - centre)|^2 / 2``.
+
+    Attributes:
+      root: ``(B, M, K)``.
+      centre: ``(B, K)``.
+      gradient: ``(B, K)``.
+    """
+
+    root: jax.Array
+    centre: jax.Array
+    gradient: jax.Array
+
+
+@dataclasses.dataclass(frozen=True)
+class Density(abc.ABC):
     """What samplers need of B problems. Draws are ``(K, L)`` where the problems share them, else ``(B, K, L)``.
 
     Attributes:
@@ -126,9 +143,20 @@ class Density:
         """The log-likelihood at ``base``, ``(B,)``: no omega has a larger one, if the base is certified."""
         return self.log_volume + noise_model.log_likelihood(self.noise, self.num_rows, self.base)
 
+    @property
+    def level(self) -> jax.Array:
+        """The noise's standard deviation, if it is known; else the likeliest at ``base``, ``(B,)``."""
+        if not isinstance(self.noise, InverseGamma):
+            return jnp.broadcast_to(self.noise, self.base.shape)
+        return jnp.sqrt((self.noise.scale + self.base) / (self.noise.shape + 0.5 * self.num_rows))
+
+    @abc.abstractmethod
     def excess(self, omega: jax.Array) -> jax.Array:
         """Return half the sums of squared residuals of draws, less the base, ``(B, L)``."""
-        raise NotImplementedError
+
+    @abc.abstractmethod
+    def quadratic(self) -> Quadratic:
+        """Return the log-likelihoods around their peaks: exact for linear problems with known noise."""
 
     def log_ratio(self, omega: jax.Array) -> jax.Array:
         """Return ``ln(likelihood / peak)`` of draws, ``(B, L)``; at most zero, if the base is certified."""
@@ -183,6 +211,26 @@ class Pivoted(Density):
         linear = jnp.einsum(f"bk,{_axes('bkl', omega)}->bl", self.slack, omega, precision=exact)
         return self.square_total[:, None] * (linear + 0.5 * _square_distance(fitted, centre))
 
+    def quadratic(self) -> Quadratic:
+        """Return the log-likelihoods about the pivots: exact, if the noise is known; else for its likeliest level."""
+        scale = jnp.sqrt(self.square_total) / self.level
+        num_problems, num_components = self.shape
+        root = jnp.broadcast_to(self.factor, (num_problems, *self.factor.shape[-2:]))
+        return Quadratic(scale[:, None, None] * root, self.pivot, jnp.square(scale)[:, None] * self.slack)
+
+    def expected_log_ratio(self, alpha: jax.Array) -> jax.Array:
+        """Return the mean of ``log_ratio`` under ``Dir(alpha)``, ``(B, K)``; a lower bound of it if noise is unknown."""
+        mean = dirichlet.mean(alpha)
+        exact = lax.Precision.HIGHEST
+        subscripts = f"{_axes('bmk', self.factor)},bk->bm"
+        fitted = jnp.einsum(subscripts, self.factor, mean, precision=exact)
+        centre = jnp.einsum(subscripts, self.factor, self.pivot, precision=exact)
+        sizes = jnp.broadcast_to(jnp.square(self.factor).sum(-2), alpha.shape)
+        spread = (mean * sizes).sum(-1) - jnp.square(fitted).sum(-1)
+        square = jnp.square(fitted - centre).sum(-1) + spread / (alpha.sum(-1) + 1)
+        excess = self.square_total * ((self.slack * mean).sum(-1) + 0.5 * square)
+        return noise_model.log_ratio(self.noise, self.num_rows, self.base, excess)
+
 
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
@@ -191,9 +239,11 @@ class Modelled(Density):
 
     Attributes:
       problem: the flattened batch.
+      centre: where the likelihood is largest, as far as is known, ``(B, K)``, or ``None``.
     """
 
     problem: ModelProblem
+    centre: jax.Array | None
 
     def excess(self, omega: jax.Array) -> jax.Array:
         """Return half the sums of squared residuals of draws above the base, ``(B, L)``."""
@@ -213,6 +263,21 @@ class Modelled(Density):
             half_square = self.problem.vmap(lambda problem: one(problem, omega))
             return jnp.broadcast_to(half_square, (num_problems, omega.shape[-1]))
         return self.problem.vmap(one, omega)
+
+    def quadratic(self) -> Quadratic:
+        """Return the log-likelihoods of the models that are linear in omega and agree with these at the centres."""
+        assert self.centre is not None, "the model's optimum is needed"
+
+        def one(problem, centre):
+            residual = problem.residual(centre)
+            jacobian = -jax.jacfwd(problem.residual)(centre)
+            return residual, jacobian - jacobian.mean(-1, keepdims=True)
+
+        residual, root = self.problem.vmap(one, self.centre)
+        at_centre = dataclasses.replace(self, base=0.5 * jnp.square(residual).sum(-1))
+        scale = 1 / at_centre.level
+        root, residual = scale[:, None, None] * root, scale[:, None] * residual
+        return Quadratic(root, self.centre, -jnp.einsum("bnk,bn->bk", root, residual, precision=lax.Precision.HIGHEST))
 
     def log_ratio(self, omega: jax.Array) -> jax.Array:
         """Return ``ln(likelihood / peak)`` of draws, ``(B, L)``."""
@@ -301,7 +366,7 @@ def rounding(problem: LinearProblem) -> jax.Array:
     return 8 * jnp.finfo(problem.dtype).eps * lax.stop_gradient(target_size + problem.total * column_size)
 
 
-def modelled(problem: ModelProblem, bound: jax.Array) -> Modelled:
+def modelled(problem: ModelProblem, bound: jax.Array, centre: jax.Array | None = None) -> Modelled:
     """Return the density of a flattened batch of models, relative to bounds of their half-squares, ``(B,)``."""
 
     def one(problem, bound):
@@ -314,4 +379,4 @@ def modelled(problem: ModelProblem, bound: jax.Array) -> Modelled:
         return _common(problem, base, improper=jnp.bool_(False), unbounded=unbounded, rounded=jnp.bool_(False))
 
     common = problem.vmap(one, lax.stop_gradient(bound))
-    return Modelled(**common, prior=problem.prior, constraint=problem.constraint, problem=problem)
+    return Modelled(**common, prior=problem.prior, constraint=problem.constraint, problem=problem, centre=centre)

@@ -15,13 +15,13 @@ from . import constraints, dirichlet, noise, validation
 from .batching import map_blocks
 from .density import Density, modelled, pivot_at
 from .least_squares import simplex_optima
-from .model import ModelProblem, needs_bound, search_bound
+from .model import ModelProblem, needs_bound, search_optimum
 from .noise import InverseGamma, NoisePosterior
 from .placement import Placement, placement_of
 from .posterior import Posterior, Slack
 from .problem import LinearProblem, Problem
 from .random.sobol import MAX_DIMS
-from .samplers import IS, METHODS, RS, RSIRS, Method, Rounds
+from .samplers import IS, METHODS, RS, RSIRS, HitAndRun, Method, Rounds
 from .status import Status
 from .weights import Estimate
 
@@ -95,7 +95,12 @@ def resolve(method: Any, problem: Problem) -> Method:
             "rejection sampling of a model whose noise is to be estimated needs a bound above 0 of its sum of squared "
             'residuals (bound="search" looks for one), or noise=InverseGamma(...) with a positive scale'
         )
-    if not isinstance(method, RS) and method.points == "sobol" and num_components > limit:
+    if isinstance(method, HitAndRun):
+        validation.require_positive("target_ess", validation.float_array("target_ess", method.target_ess))
+        if method.exact_lines is None:
+            prior = validation.known(problem.prior)
+            method = dataclasses.replace(method, exact_lines=prior is not None and bool((prior == 1).all()))
+    if getattr(method, "points", None) == "sobol" and num_components > limit:
         raise ValueError(f'points="sobol" serves up to {limit} components, not {num_components}; pass points="pseudo"')
     return method
 
@@ -116,41 +121,47 @@ def _fit_placed(key: jax.Array, problem: Problem, method: Method, placement: Pla
     )(key, problem, method)
 
 
-def _reference(key: jax.Array, problem: Problem, method: Method) -> jax.Array:
-    """Return what likelihoods will be relative to: constrained optima, ``(..., K)``, or a model's bounds, ``(...)``."""
+def _reference(key: jax.Array, problem: Problem, method: Method) -> tuple[jax.Array, ...]:
+    """Return what likelihoods will be relative to.
+
+    Constrained optima, ``(..., K)``, of linear problems; bounds of models, ``(...)``, and where a method needs them
+    their optima.
+    """
     if isinstance(problem, LinearProblem):
-        return simplex_optima(problem)
+        return (simplex_optima(problem),)
     assert isinstance(problem, ModelProblem)
-    if problem.search and isinstance(method, (RS, RSIRS)):
-        return _search_bounds(jax.random.fold_in(key, 0x626F756E), problem)
-    return jnp.broadcast_to(problem.bound, problem.batch_shape)
+    bound = jnp.broadcast_to(problem.bound, problem.batch_shape)
+    searches = problem.search and isinstance(method, (RS, RSIRS))
+    if not searches and not method.needs_optimum:
+        return (bound,)
+    smallest, optimum = _search_optima(jax.random.fold_in(key, 0x626F756E), problem)
+    return (smallest,) if searches else (bound, optimum)
 
 
 @jax.jit
-def _search_bounds(key: jax.Array, problem: ModelProblem) -> jax.Array:
-    return map_blocks(lambda flat: flat.vmap(functools.partial(search_bound, key)), problem)
+def _search_optima(key: jax.Array, problem: ModelProblem) -> tuple[jax.Array, jax.Array]:
+    return map_blocks(lambda flat: flat.vmap(functools.partial(search_optimum, key)), problem)
 
 
 @functools.partial(jax.jit, static_argnames="axes")
 def _fit(
-    key: jax.Array, problem: Problem, reference: jax.Array, method: Method, axes: tuple[str, ...] = ()
+    key: jax.Array, problem: Problem, reference: tuple[jax.Array, ...], method: Method, axes: tuple[str, ...] = ()
 ) -> Posterior:
-    shares_draws = problem.prior.ndim == 1 and isinstance(method, (IS, RS)) and problem.batch_shape
-    per_problem = min(method.chunk, method.num_draws) * (1 if shares_draws else problem.num_components)
-    block = max(1, BLOCK_ELEMENTS // per_problem)
+    shares_draws = problem.prior.ndim == 1 and bool(problem.batch_shape)
+    block = max(1, BLOCK_ELEMENTS // method.elements(problem.num_components, shares_draws))
     return map_blocks(
-        lambda flat, reference: _fit_block(key, flat, reference, method, axes), problem, block, (reference,)
+        lambda flat, *reference: _fit_block(key, flat, reference, method, axes), problem, block, reference
     )
 
 
 def _fit_block(
-    key: jax.Array, problem: Problem, reference: jax.Array, method: Method, axes: tuple[str, ...]
+    key: jax.Array, problem: Problem, reference: tuple[jax.Array, ...], method: Method, axes: tuple[str, ...]
 ) -> Posterior:
     if isinstance(problem, LinearProblem):
-        density = pivot_at(problem, reference)
+        density = pivot_at(problem, *reference)
     else:
         assert isinstance(problem, ModelProblem)
-        density = modelled(problem, reference)
+        density = modelled(problem, *reference)
     found, alpha = method.run(key, density, axes)
     valid = density.valid & method.is_valid()
     rounding = jnp.finfo(found.ess.dtype).eps * jnp.abs(found.log_evidence)
@@ -170,7 +181,7 @@ def _fit_block(
 
     status = found.status | jnp.where(finite, 0, Status.NONFINITE) | jnp.where(density.improper, Status.IMPROPER, 0)
     status = status | jnp.where(density.rounded, Status.ROUNDING, 0)
-    std = jnp.sqrt(found.variance)
+    std = jnp.sqrt(jnp.maximum(found.variance, 0))
     slack = None
     if constraints.has_slack(constraint):
         slack = Slack(scaled(found.mean[:, num_components - 1]), scaled(std[:, num_components - 1]))
@@ -185,6 +196,8 @@ def _fit_block(
         acceptance_rate=trusted(jnp.where(density.unbounded, jnp.nan, found.acceptance_rate)),
         ess=trusted(found.ess),
         pareto_k=trusted(found.pareto_k),
+        rhat=trusted(found.rhat),
+        dirichlet_misfit=trusted(_misfit(alpha, found.variance[:, :num_components])),
         status=jnp.where(valid, status, Status.NONFINITE),
         total=total,
         num_rows=jnp.broadcast_to(problem.num_rows, total.shape),
@@ -197,6 +210,13 @@ def _fit_block(
         certified=not (isinstance(problem, ModelProblem) and problem.search),
         sharpened=method.is_sharpened,
     )
+
+
+def _misfit(alpha: jax.Array, variance: jax.Array) -> jax.Array:
+    """Return the largest factor between the variances of omega and those of ``Dir(alpha)``, ``(B,)``."""
+    tiny = jnp.finfo(variance.dtype).tiny
+    ratio = jnp.log(jnp.maximum(dirichlet.variance(alpha), tiny)) - jnp.log(jnp.maximum(variance, tiny))
+    return jnp.exp(jnp.abs(ratio).max(-1))
 
 
 def _kept(method: Method, found: Estimate) -> int:

@@ -62,14 +62,18 @@ class ModelProblem(Problem):
         """Return, per problem, whether every number of it is finite; inputs may be anything that predicts one."""
         return super(ModelProblem, dataclasses.replace(self, inputs=None, input_ndims=())).all_finite()
 
-    def half_square(self, omega: jax.Array) -> jax.Array:
-        """Return half the sum of squared residuals at one omega, ``(K,)``, of one problem."""
+    def residual(self, omega: jax.Array) -> jax.Array:
+        """Return the residuals at one omega, ``(K,)``, of one problem, in units of the rows' noise, ``(N,)``."""
         theta = self.total * constraints.unlift(self.constraint, omega)
         residual = self.target - self.predict(theta, self.inputs).reshape(-1)
         if self.scale is not None:
             # A dropped row's prediction may be anything.
             residual = jnp.where(self.scale > 0, residual, 0)
-        return 0.5 * jnp.square(rows.whiten(residual, self.scale, self.cholesky)).sum()
+        return rows.whiten(residual, self.scale, self.cholesky)
+
+    def half_square(self, omega: jax.Array) -> jax.Array:
+        """Return half the sum of squared residuals at one omega, ``(K,)``, of one problem."""
+        return 0.5 * jnp.square(self.residual(omega)).sum()
 
 
 def model_problem(
@@ -194,8 +198,13 @@ def _event(predict: Predict, inputs: Any, target: jax.Array, num_params: int) ->
     return event
 
 
-def search_bound(key: jax.Array, problem: ModelProblem, num_starts: int = 8, num_steps: int = 60) -> jax.Array:
-    """Return the smallest half-square that L-BFGS finds from several starts, for one problem; not certified."""
+def search_optimum(
+    key: jax.Array, problem: ModelProblem, num_starts: int = 8, num_steps: int = 60
+) -> tuple[jax.Array, jax.Array]:
+    """Return the smallest half-square that L-BFGS finds from several starts, and its omega, for one problem.
+
+    There may be a smaller one.
+    """
     import optax
 
     starts = jax.random.normal(key, (num_starts, problem.num_components), problem.dtype)
@@ -206,18 +215,24 @@ def search_bound(key: jax.Array, problem: ModelProblem, num_starts: int = 8, num
     optimizer = optax.lbfgs()
     value_and_grad = optax.value_and_grad_from_state(loss)
 
+    def better(best, value, logits):
+        return jax.tree.map(lambda new, old: jnp.where(value < best[0], new, old), (value, logits), best)
+
     def descend(logits):
         def step(_, carry):
             logits, state, best = carry
             value, grad = value_and_grad(logits, state=state)
+            best = better(best, value, logits)
             updates, state = optimizer.update(grad, state, logits, value=value, grad=grad, value_fn=loss)
-            return optax.apply_updates(logits, updates), state, jnp.fmin(best, value)
+            return optax.apply_updates(logits, updates), state, best
 
-        start = logits, optimizer.init(logits), jnp.asarray(jnp.inf, logits.dtype)
+        start = logits, optimizer.init(logits), (jnp.asarray(jnp.inf, logits.dtype), logits)
         logits, _, best = lax.fori_loop(0, num_steps, step, start)
-        return jnp.fmin(best, loss(logits))
+        return better(best, loss(logits), logits)
 
-    return lax.stop_gradient(jax.vmap(descend)(3 * starts).min())
+    values, logits = jax.vmap(descend)(3 * starts)
+    best = jnp.argmin(values)
+    return lax.stop_gradient((values[best], jax.nn.softmax(logits[best])))
 
 
 def needs_bound(problem: Problem) -> bool:

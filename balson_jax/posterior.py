@@ -49,6 +49,10 @@ class Posterior:
       ess: effective number of draws (of the worst round).
       pareto_k: shape of the weights' tail (of the worst round); ``-inf`` where all weights are equal, as for RS;
         NaN with ``diagnose_tail=False``.
+      rhat: how well independent Markov chains agree, at best 1; NaN for methods without chains.
+      dirichlet_misfit: the largest factor by which a variance of omega differs from that of the approximating
+        Dirichlet; 1 if all agree. Where it is large, ``alpha`` and ``theta`` describe the posterior poorly; means,
+        standard deviations, intervals and draws don't depend on them.
       status: ``Status`` as an integer; troubles of all rounds.
       total: the constant C.
       num_rows: how many observations counted.
@@ -72,6 +76,8 @@ class Posterior:
     acceptance_rate: jax.Array
     ess: jax.Array
     pareto_k: jax.Array
+    rhat: jax.Array
+    dirichlet_misfit: jax.Array
     status: jax.Array
     total: jax.Array
     num_rows: jax.Array

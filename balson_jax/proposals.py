@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from typing import Protocol
 
 import jax
@@ -22,8 +23,8 @@ class Proposal(Protocol):
         """How many coordinates a point must have."""
         ...
 
-    def draw(self, points: Coordinates) -> jax.Array:
-        """Map L points to ``ln omega``, ``(K, L)``, or ``(B, K, L)`` if problems have their own draws."""
+    def draw(self, points: Coordinates) -> tuple[jax.Array, jax.Array]:
+        """Map L points to ``ln omega``, ``(K, L)``, or ``(B, K, L)`` if problems have their own; and its log-density."""
         ...
 
     def log_prob(self, log_omega: jax.Array) -> jax.Array:
@@ -43,9 +44,10 @@ class DirichletProposal:
         """How many coordinates a point must have."""
         return dims(self.alpha.shape[-1])
 
-    def draw(self, points: Coordinates) -> jax.Array:
-        """Map points to ``ln omega``."""
-        return log_dirichlet(points, self.alpha)
+    def draw(self, points: Coordinates) -> tuple[jax.Array, jax.Array]:
+        """Map points to ``ln omega`` and its log-density."""
+        log_omega = log_dirichlet(points, self.alpha)
+        return log_omega, self.log_prob(log_omega)
 
     def log_prob(self, log_omega: jax.Array) -> jax.Array:
         """Return the log-density of draws."""
@@ -55,33 +57,78 @@ class DirichletProposal:
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class DefensiveProposal:
-    """The mixture ``share Dir(prior) + (1 - share) Dir(alpha)``.
+    """The mixture ``share Dir(prior) + (1 - share) proposal``.
 
-    A Dirichlet fitted to the posterior's moments alone gives weights of infinite variance near the boundary as soon
-    as some ``alpha_k >= 2 prior_k``. A share of draws from the prior bounds them by ``1 / share``.
+    A proposal fitted to the posterior may miss some of it; a Dirichlet fitted to the posterior's moments gives weights
+    of infinite variance near the boundary as soon as some ``alpha_k >= 2 prior_k``. A share of draws from the prior
+    bounds the weights by ``1 / share`` times the likelihood.
     """
 
-    alpha: jax.Array
+    proposal: Proposal
     prior: jax.Array
     share: jax.Array
 
     @property
     def dims(self) -> int:
         """How many coordinates a point must have: one more, which chooses the component."""
-        return dims(self.alpha.shape[-1]) + 1
+        return max(dims(self.prior.shape[-1]), self.proposal.dims) + 1
 
-    def draw(self, points: Coordinates) -> jax.Array:
-        """Map points to ``ln omega``."""
+    def draw(self, points: Coordinates) -> tuple[jax.Array, jax.Array]:
+        """Map points to ``ln omega`` and its log-density."""
         chooser = points(self.dims - 1, 1)[0]
-        from_prior = uniform(chooser, self.alpha.dtype) < self.share
-        return jnp.where(from_prior, log_dirichlet(points, self.prior), log_dirichlet(points, self.alpha))
+        from_prior = uniform(chooser, self.prior.dtype) < self.share
+        log_omega = jnp.where(from_prior, log_dirichlet(points, self.prior), self.proposal.draw(points)[0])
+        return log_omega, self.log_prob(log_omega)
 
     def log_prob(self, log_omega: jax.Array) -> jax.Array:
         """Return the log-density of the mixture."""
         return jnp.logaddexp(
             jnp.log(self.share) + log_dirichlet_density(self.prior, log_omega),
-            jnp.log1p(-self.share) + log_dirichlet_density(self.alpha, log_omega),
+            jnp.log1p(-self.share) + self.proposal.log_prob(log_omega),
         )
+
+
+PRIOR_SHARE = 8
+"""Of so many draws of a divided proposal one comes from the prior."""
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class DividedProposal:
+    """Draws of which the first eighth comes from ``Dir(prior)`` and the rest from a proposal, weighed as a mixture.
+
+    As ``DefensiveProposal``, but for a share that is fixed: no draw is made twice. The number of draws must be a
+    multiple of eight, and all of them must count.
+    """
+
+    proposal: Proposal
+    prior: jax.Array
+
+    @property
+    def dims(self) -> int:
+        """How many coordinates a point must have."""
+        return max(dims(self.prior.shape[-1]), self.proposal.dims)
+
+    def draw(self, points: Coordinates) -> tuple[jax.Array, jax.Array]:
+        """Map points to ``ln omega`` and its log-density."""
+        head = points(0, 1).shape[-1] // PRIOR_SHARE
+        from_prior = log_dirichlet(lambda first, dims: points(first, dims)[:, :head], self.prior)
+        own, own_density = self.proposal.draw(lambda first, dims: points(first, dims)[:, head:])
+        from_prior, own = (
+            jnp.broadcast_to(part, (*self.prior.shape[:-1], *part.shape[-2:])) for part in (from_prior, own)
+        )
+        log_omega = jnp.concatenate([from_prior, own], axis=-1)
+        density = jnp.concatenate([self.proposal.log_prob(from_prior), own_density], axis=-1)
+        return log_omega, self._mixture(log_omega, density)
+
+    def log_prob(self, log_omega: jax.Array) -> jax.Array:
+        """Return the log-density of the mixture."""
+        return self._mixture(log_omega, self.proposal.log_prob(log_omega))
+
+    def _mixture(self, log_omega: jax.Array, density: jax.Array) -> jax.Array:
+        share = 1 / PRIOR_SHARE
+        prior = log_dirichlet_density(self.prior, log_omega)
+        return jnp.logaddexp(math.log(share) + prior, math.log1p(-share) + density)
 
 
 def log_dirichlet_density(alpha: jax.Array, log_omega: jax.Array) -> jax.Array:

@@ -17,6 +17,7 @@ class Status(enum.IntFlag):
       ENVELOPE: rejection sampling of a model met a better fit than its bound allows.
       IMPROPER: a perfect fit, and noise to be estimated.
       ROUNDING: the rounding of the data moves the answer.
+      HIGH_RHAT: Markov chains have not come to agree.
 
     >>> Status(3)
     <Status.LOW_ESS|HIGH_PARETO_K: 3>
@@ -30,6 +31,7 @@ class Status(enum.IntFlag):
     ENVELOPE = 16
     IMPROPER = 32
     ROUNDING = 64
+    HIGH_RHAT = 128
 
     def explain(self) -> str:
         """Return what the troubles mean and what to do about them, one sentence each."""
@@ -38,6 +40,9 @@ class Status(enum.IntFlag):
 
 MIN_ESS = 100
 """Fewer effective draws than this set ``LOW_ESS``."""
+
+MAX_RHAT = 1.01
+"""A larger R-hat than this sets ``HIGH_RHAT``."""
 
 _MEANING = {
     Status.NONFINITE: (
@@ -59,6 +64,10 @@ _MEANING = {
     Status.BUDGET: (
         "BUDGET: max_proposals were spent before num_draws were accepted; the accepted ones were used "
         "(the prior's moments if none was). Raise max_proposals or use importance sampling."
+    ),
+    Status.HIGH_RHAT: (
+        f"HIGH_RHAT: independent chains have not come to agree (R-hat above {MAX_RHAT}) within max_moves: the posterior may "
+        "have several peaks, or be narrower than rounding. Raise max_moves, or work in float64."
     ),
     Status.LOW_ESS: (
         f"LOW_ESS: fewer than {MIN_ESS} effective draws (in some round): the spread can't be trusted. Take "

@@ -18,7 +18,7 @@ from jax import lax
 from . import reservoir
 from .density import Density
 from .pareto import pareto_k, pareto_k_threshold, tail_size
-from .proposals import Proposal, log_dirichlet_density
+from .proposals import log_dirichlet_density
 from .reservoir import Reservoir
 from .status import MIN_ESS, Status
 
@@ -34,7 +34,7 @@ The largest of those over all streams stand for the largest of all weights, with
 
 
 def log_weights(
-    density: Density, omega: jax.Array, log_omega: jax.Array, proposal: Proposal | None = None
+    density: Density, omega: jax.Array, log_omega: jax.Array, log_proposal: jax.Array | None = None
 ) -> jax.Array:
     """Return the log-weights of draws for B problems, relative to the likelihood's peak, ``(B, L)``.
 
@@ -42,12 +42,13 @@ def log_weights(
       density: the problems.
       omega: the draws, ``(K, L)`` or ``(B, K, L)``.
       log_omega: their logarithms.
-      proposal: where the draws came from, or ``None`` if from the prior of this round, which then cancels.
+      log_proposal: log-density of what the draws came from, ``(B, L)`` or ``(L,)``, or ``None`` if that is the prior of
+        this round, which then cancels.
     """
     log_ratio = density.log_ratio(omega)
-    if proposal is None:
+    if log_proposal is None:
         return log_ratio
-    return log_ratio + log_dirichlet_density(density.prior, log_omega) - proposal.log_prob(log_omega)
+    return log_ratio + log_dirichlet_density(density.prior, log_omega) - log_proposal
 
 
 class Sizes(NamedTuple):
@@ -238,6 +239,7 @@ class Estimate:
       acceptance_rate: the mean weight over its certified upper bound.
       ess: effective sample size.
       pareto_k: shape of the weights' tail; NaN unless asked for.
+      rhat: how well chains agree; NaN if there are none.
       status: ``Status`` as an integer.
       draws: features of kept draws, ``(B, F, D)``.
       draw_weights: their weights, ``(B, D)``, of sum one.
@@ -252,6 +254,7 @@ class Estimate:
     acceptance_rate: jax.Array
     ess: jax.Array
     pareto_k: jax.Array
+    rhat: jax.Array
     status: jax.Array
     draws: jax.Array
     draw_weights: jax.Array
@@ -283,6 +286,7 @@ def estimate(parts: Moments, log_peak: jax.Array, num_draws: int) -> Estimate:
         acceptance_rate=jnp.exp(log_mean_weight),
         ess=ess,
         pareto_k=k,
+        rhat=jnp.full_like(ess, jnp.nan),
         status=verdict(ess, k, num_draws),
         draws=draws,
         draw_weights=draw_weights,

@@ -1,11 +1,16 @@
-"""The paper's four samplers, each a frozen dataclass that runs on a block of problems."""
+"""The samplers, each a frozen dataclass that runs on a block of problems: the paper's four, and three for strong data."""
 
+from .hit_and_run import HitAndRun
 from .importance import IS
 from .rejection import RS
 from .resampling import ISIRS, RSIRS, Rounds
+from .truncated_gaussian import TG
+from .variational import Variational
 
-Method = RS | IS | RSIRS | ISIRS
+Method = RS | IS | RSIRS | ISIRS | TG | HitAndRun | Variational
 
-METHODS: dict[str, type[Method]] = {method.name: method for method in (RS, IS, RSIRS, ISIRS)}
+METHODS: dict[str, type[Method]] = {
+    method.name: method for method in (RS, IS, RSIRS, ISIRS, TG, HitAndRun, Variational)
+}
 
-__all__ = ["IS", "ISIRS", "METHODS", "RS", "RSIRS", "Method", "Rounds"]
+__all__ = ["IS", "ISIRS", "METHODS", "RS", "RSIRS", "TG", "HitAndRun", "Method", "Rounds", "Variational"]

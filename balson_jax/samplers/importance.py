@@ -107,9 +107,9 @@ def importance(
         def moments_of(chunk):
             start = chunk * plan.chunk_size
             points = unit_cube.coordinates(generate, stream, plan.chunk_size, start=start, dtype=dtype)
-            log_omega = proposal.draw(points)
+            log_omega, log_proposal = proposal.draw(points)
             omega = jnp.exp(log_omega)
-            logs = weights.log_weights(density, omega, log_omega, proposal if corrects else None)
+            logs = weights.log_weights(density, omega, log_omega, log_proposal if corrects else None)
             gumbel = reservoir.gumbel(stream, plan.chunk_size, start, dtype) if plan.sizes.slots else None
             own_draws = (plan.num_draws - index + plan.replicates - 1) // plan.replicates
             counts = start + dealt(jnp.arange(plan.chunk_size), plan.chunk_size) < own_draws
@@ -173,6 +173,7 @@ class IS:
 
     name = "is"
     is_sharpened = False
+    needs_optimum = False
 
     def __post_init__(self) -> None:
         check_sizes(self)
@@ -183,6 +184,10 @@ class IS:
             return jnp.bool_(True)
         proposal = jnp.asarray(self.proposal)
         return (jnp.isfinite(proposal) & (proposal > 0)).all()
+
+    def elements(self, num_components: int, shares_draws: bool) -> int:
+        """Return how many numbers a problem's chunk of draws holds, if all problems share the draws or if not."""
+        return min(self.chunk, self.num_draws) * (1 if shares_draws else num_components)
 
     def run(self, key: jax.Array, density: Density, axes: tuple[str, ...] = ()) -> tuple[weights.Estimate, jax.Array]:
         """Return the estimates and the matched ``alpha`` of B problems; devices along the axes divide the draws."""
@@ -214,21 +219,22 @@ def num_kept(keep: int, density: Density) -> int:
 
 def check_sizes(method) -> None:
     """Raise ``ValueError`` at a static field of a method that is out of range."""
-    validation.require_at_least("num_draws", method.num_draws, 2)
-    if method.num_draws >= MAX_DRAWS:
-        raise ValueError(f"num_draws={method.num_draws} must be below {MAX_DRAWS:,}; merge several fits instead")
-    validation.require_at_least("chunk", method.chunk, 1)
-    if method.chunk > MAX_DRAWS:
-        raise ValueError(f"chunk={method.chunk} must be at most {MAX_DRAWS:,}")
-    validation.require_choice("match", method.match, dirichlet.MATCH_RULES)
+    if hasattr(method, "num_draws"):
+        validation.require_at_least("num_draws", method.num_draws, 2)
+        if method.num_draws >= MAX_DRAWS:
+            raise ValueError(f"num_draws={method.num_draws} must be below {MAX_DRAWS:,}; merge several fits instead")
+        validation.require_at_least("chunk", method.chunk, 1)
+        if method.chunk > MAX_DRAWS:
+            raise ValueError(f"chunk={method.chunk} must be at most {MAX_DRAWS:,}")
+    if hasattr(method, "match"):
+        validation.require_choice("match", method.match, dirichlet.MATCH_RULES)
     validation.require_at_least("keep", method.keep, 0)
     if method.keep and (method.keep & (method.keep - 1) or not REPLICATES <= method.keep <= MAX_KEEP):
         raise ValueError(f"keep={method.keep} must be 0 or a power of two from {REPLICATES} to {MAX_KEEP:,}")
     if hasattr(method, "points"):
         validation.require_choice("points", method.points, tuple(unit_cube.GENERATORS))
-    if hasattr(method, "rounds"):
-        validation.require_at_least("rounds", method.rounds, 0)
-    if hasattr(method, "max_proposals"):
-        validation.require_at_least("max_proposals", method.max_proposals, 1)
-        if method.max_proposals >= MAX_DRAWS:
-            raise ValueError(f"max_proposals={method.max_proposals} must be below {MAX_DRAWS:,}")
+    for name, smallest in (("rounds", 0), ("steps", 1), ("max_proposals", 1), ("max_moves", 1)):
+        if hasattr(method, name):
+            validation.require_at_least(name, getattr(method, name), smallest)
+            if getattr(method, name) >= MAX_DRAWS:
+                raise ValueError(f"{name}={getattr(method, name)} must be below {MAX_DRAWS:,}")

@@ -41,6 +41,7 @@ class RS:
 
     name = "rs"
     is_sharpened = False
+    needs_optimum = False
 
     def __post_init__(self) -> None:
         check_sizes(self)
@@ -48,6 +49,10 @@ class RS:
     def is_valid(self) -> jax.Array:
         """Return whether the method's numbers are in their domain: it has none."""
         return jnp.bool_(True)
+
+    def elements(self, num_components: int, shares_draws: bool) -> int:
+        """Return how many numbers a problem's chunk of draws holds, if all problems share the draws or if not."""
+        return min(self.chunk, self.num_draws) * (1 if shares_draws else num_components)
 
     def run(self, key: jax.Array, density: Density, axes: tuple[str, ...] = ()) -> tuple[weights.Estimate, jax.Array]:
         """Return the estimates and the matched ``alpha`` of B problems; devices along the axes all do the same."""
@@ -66,7 +71,7 @@ def propose(
     """
     proposal = DirichletProposal(density.prior)
     points = unit_cube.coordinates(unit_cube.pseudo, key, count, start=start, dtype=density.prior.dtype)
-    log_omega = proposal.draw(points)
+    log_omega, _ = proposal.draw(points)
     omega = jnp.exp(log_omega)
     log_ratio = weights.log_weights(density, omega, log_omega)
     accepted = jnp.log(unit_cube.uniform(points(proposal.dims, 1)[0], density.prior.dtype)) <= log_ratio
@@ -74,19 +79,20 @@ def propose(
 
 
 @jax.custom_jvp
-def _without_derivatives(density: Density) -> Density:
+def without_derivatives(density: Density) -> Density:
+    """Return the density as it is, and refuse to differentiate it."""
     return density
 
 
-@_without_derivatives.defjvp
+@without_derivatives.defjvp
 def _refuse(primals, tangents):
-    # Whether a draw is accepted is no smooth function of the data; the derivative would silently be zero.
-    raise TypeError("rejection sampling has no derivatives; use IS or ISIRS, or jax.lax.stop_gradient on the problem")
+    # Whether a draw is accepted, or where a chain goes, is no smooth function of the data.
+    raise TypeError("this method has no derivatives; use IS or TG, or jax.lax.stop_gradient on the problem")
 
 
 def rejection(key: jax.Array, density: Density, method: RS) -> weights.Estimate:
     """Run rejection sampling on B problems until each has accepted enough draws or the budget is spent."""
-    density = _without_derivatives(density)
+    density = without_derivatives(density)
     dtype = density.prior.dtype
     num_problems, num_components = density.shape
     sizes = weights.Sizes(0, num_kept(method.keep, density))
@@ -157,6 +163,7 @@ def _estimate(density, moments, accepted, proposals, violations, method) -> weig
         acceptance_rate=rate,
         ess=count,
         pareto_k=jnp.full_like(count, -jnp.inf),
+        rhat=jnp.full_like(count, jnp.nan),
         status=status.astype(jnp.int32),
         draws=draws,
         draw_weights=draw_weights,

@@ -41,7 +41,9 @@ def resample(
         if method.reuse_data:
             proposal = DirichletProposal(alpha)
         else:
-            proposal = DefensiveProposal(alpha, density.prior, jnp.asarray(method.defensive, alpha.dtype))
+            proposal = DefensiveProposal(
+                DirichletProposal(alpha), density.prior, jnp.asarray(method.defensive, alpha.dtype)
+            )
         found = importance(
             jax.random.fold_in(key, index),
             density,
@@ -101,6 +103,8 @@ class Rounds:
     diagnose_tail: bool = dataclasses.field(default=True, metadata={"static": True})
     keep: int = dataclasses.field(default=DEFAULT_KEEP, metadata={"static": True})
 
+    needs_optimum = False
+
     @property
     def is_sharpened(self) -> bool:
         """Whether the answer counts the data more than once, and is not the posterior."""
@@ -108,6 +112,10 @@ class Rounds:
 
     def __post_init__(self) -> None:
         check_sizes(self)
+
+    def elements(self, num_components: int, shares_draws: bool) -> int:
+        """Return how many numbers a problem's chunk of draws holds."""
+        return min(self.chunk, self.num_draws) * num_components
 
     def is_valid(self) -> jax.Array:
         """Return whether ``defensive`` is in its domain; usable inside a trace."""
