@@ -7,7 +7,8 @@ Fit ``y = A theta + noise`` with ``theta >= 0`` and ``sum(theta) = C``, one prob
    any JAX function in place of ``A theta``.
 2. ``fit(key, problem, method)`` returns a ``Posterior``: mean, standard deviation, intervals, draws, the approximating
    Dirichlet ``alpha``, its sparse mode ``theta``, the noise, the evidence, and whether to trust them.
-3. Methods are ``RS``, ``IS``, ``RSIRS`` and ``ISIRS``, or their names in lower case.
+3. Methods are the paper's ``RS``, ``IS``, ``RSIRS`` and ``ISIRS``; for strong data ``TG``, ``HitAndRun`` and
+   ``Variational``; and ``Auto``, the default, which chooses for each problem.
 4. ``compare`` ranks models by their evidence, ``tune`` picks prior, total and noise by it.
 
 Beside these: ``least_squares`` (the constrained optimum with a certified bound), ``density`` (log-likelihood and
@@ -17,13 +18,14 @@ point, Bayesian LASSO: what the paper compares with), ``metrics`` (error, sparsi
 """
 
 from . import density, dirichlet, metrics, parallel, random, reference
+from .auto import Auto
 from .fit import fit
 from .least_squares import LeastSquares, least_squares
 from .model import ModelProblem, model_problem
 from .noise import Correlated, InverseGamma, NoisePosterior
 from .posterior import FitError, Posterior, Prediction, Slack
 from .problem import LinearProblem, Problem, linear_problem
-from .samplers import IS, ISIRS, RS, RSIRS
+from .samplers import IS, ISIRS, RS, RSIRS, TG, HitAndRun, Variational
 from .selection import Comparison, Tuning, compare, tune
 from .status import Status
 from .stream import fit_stream
@@ -34,9 +36,12 @@ __all__ = [
     "ISIRS",
     "RS",
     "RSIRS",
+    "TG",
+    "Auto",
     "Comparison",
     "Correlated",
     "FitError",
+    "HitAndRun",
     "InverseGamma",
     "LeastSquares",
     "LinearProblem",
@@ -48,6 +53,7 @@ __all__ = [
     "Slack",
     "Status",
     "Tuning",
+    "Variational",
     "__version__",
     "compare",
     "density",

@@ -85,7 +85,7 @@ def log_posterior(problem: Problem, omega: jax.Array | None = None, *, log_omega
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class Quadratic:
-    """The log-likelihoods of B problems around a point each: ``-gradient'(omega - centre) - |root (omega - centre)|^2 / 2``.
+    """The log-likelihoods of B problems around a point each: ``-gradient'd - |root d|^2 / 2``, ``d = omega - centre``.
 
     Attributes:
       root: ``(B, M, K)``.
@@ -214,12 +214,11 @@ class Pivoted(Density):
     def quadratic(self) -> Quadratic:
         """Return the log-likelihoods about the pivots: exact, if the noise is known; else for its likeliest level."""
         scale = jnp.sqrt(self.square_total) / self.level
-        num_problems, num_components = self.shape
-        root = jnp.broadcast_to(self.factor, (num_problems, *self.factor.shape[-2:]))
+        root = jnp.broadcast_to(self.factor, (self.shape[0], *self.factor.shape[-2:]))
         return Quadratic(scale[:, None, None] * root, self.pivot, jnp.square(scale)[:, None] * self.slack)
 
     def expected_log_ratio(self, alpha: jax.Array) -> jax.Array:
-        """Return the mean of ``log_ratio`` under ``Dir(alpha)``, ``(B, K)``; a lower bound of it if noise is unknown."""
+        """Return the mean of ``log_ratio`` under ``Dir(alpha)``, ``(B,)``; a lower bound of it if noise is unknown."""
         mean = dirichlet.mean(alpha)
         exact = lax.Precision.HIGHEST
         subscripts = f"{_axes('bmk', self.factor)},bk->bm"

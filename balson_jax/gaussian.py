@@ -147,7 +147,11 @@ class _Conditional:
         x = jnp.exp(log_x)
         smooth = self.interval.log_density(x / self.scale, later / self.scale) - jnp.log(self.scale)
         pole = jnp.log(self.alpha) + (self.alpha - 1) * log_x - self.alpha * jnp.log(self.pole_width)
-        pole = jnp.where((x <= self.pole_width) & (self.share > 0), pole + jnp.log(jnp.where(self.share > 0, self.share, 1)), -jnp.inf)
+        pole = jnp.where(
+            (x <= self.pole_width) & (self.share > 0),
+            pole + jnp.log(jnp.where(self.share > 0, self.share, 1)),
+            -jnp.inf,
+        )
         return jnp.logaddexp(smooth + jnp.log1p(-self.share), pole)
 
 
@@ -199,15 +203,11 @@ def from_quadratic(
     middle = dirichlet.mean(prior)
     stiffness = prior_share * (prior.sum(-1, keepdims=True) + 1) / middle
     pull = stiffness * (centre - middle)
-    # Rows whose squares are the prior's, so that no square is lost to rounding; the last component is one less the sum.
-    num_problems, count = centre.shape
-    rows = jnp.sqrt(stiffness)[:, :, None] * jnp.eye(count, dtype=centre.dtype)
-    rows = jnp.concatenate([root, rows], axis=1)
-    rows = rows[:, :, :-1] - rows[:, :, -1:]
     slope = gradient + pull
     slope = slope[:, :-1] - slope[:, -1:]
+    count = centre.shape[-1]
     # The factor's last column belongs to what is drawn first.
-    factor = jnp.linalg.qr(rows[:, :, ::-1], mode="r")
+    factor = jnp.linalg.qr(_rows(root, stiffness)[:, :, ::-1], mode="r")
     diagonal = jnp.diagonal(factor, axis1=-2, axis2=-1)
     step = jax.scipy.linalg.solve_triangular(factor, slope[:, ::-1, None], trans=1)
     step = jax.scipy.linalg.solve_triangular(factor, step)[:, ::-1, 0]
@@ -215,3 +215,21 @@ def from_quadratic(
     scale = spread / jnp.abs(diagonal[:, ::-1])
     alpha = jnp.minimum(prior, 1) if prior_share == 1 else prior
     return TruncatedGaussian(order, centre[:, :-1] - step, gain, scale, alpha)
+
+
+def log_volume(quadratic: Quadratic | None, prior: jax.Array) -> jax.Array:
+    """Return the log of the Gaussian's width in all directions, ``(B,)``; of the prior's alone without a quadratic."""
+    stiffness = (prior.sum(-1, keepdims=True) + 1) / dirichlet.mean(prior)
+    root = jnp.zeros((prior.shape[0], 0, prior.shape[1]), prior.dtype) if quadratic is None else quadratic.root
+    factor = jnp.linalg.qr(_rows(root, stiffness), mode="r")
+    return -jnp.log(jnp.abs(jnp.diagonal(factor, axis1=-2, axis2=-1))).sum(-1)
+
+
+def _rows(root: jax.Array, stiffness: jax.Array) -> jax.Array:
+    """Return rows whose squares are the likelihood's and the prior's, for all components but the last.
+
+    The last component is one less the sum of the others. Rows, and not their squares, which rounding would spoil.
+    """
+    identity = jnp.eye(stiffness.shape[-1], dtype=stiffness.dtype)
+    rows = jnp.concatenate([root, jnp.sqrt(stiffness)[:, :, None] * identity], axis=1)
+    return rows[:, :, :-1] - rows[:, :, -1:]

@@ -60,7 +60,8 @@ class Posterior:
       draw_weights: their weights, of sum one, ``(..., D)``.
       slack: mean and standard deviation of what is left of the total, or ``None`` if the constraint has no slack.
       noise: posterior of the noise's level, with ``mean``, ``std`` and ``interval``, or ``None`` if it was given.
-      method: name of the method.
+      choice: which of ``methods`` was used, ``(...)``; see ``method``.
+      methods: names of the methods that might have been used.
       constraint: the problem's.
       certified: whether the bound of rejection sampling is proven.
       sharpened: whether the data were counted more than once, so that this is not the posterior.
@@ -85,10 +86,19 @@ class Posterior:
     draw_weights: jax.Array
     slack: Slack | None
     noise: NoisePosterior | None
-    method: str = dataclasses.field(metadata={"static": True})
+    choice: jax.Array
+    methods: tuple[str, ...] = dataclasses.field(metadata={"static": True})
     constraint: Constraint = dataclasses.field(default="equal", metadata={"static": True})
     certified: bool = dataclasses.field(default=True, metadata={"static": True})
     sharpened: bool = dataclasses.field(default=False, metadata={"static": True})
+
+    @property
+    def method(self) -> Any:
+        """The name of the method that was used; of a batch by ``"auto"`` an array of names, ``(...)``."""
+        if len(self.methods) == 1:
+            return self.methods[0]
+        names = np.asarray(self.methods)[np.asarray(self.choice)]
+        return names if self.batch_shape else str(names)
 
     @property
     def num_params(self) -> int:
@@ -204,7 +214,7 @@ class Posterior:
         return found
 
     def _words(self) -> dict[str, Any]:
-        return {name: getattr(self, name) for name in ("method", "constraint", "certified", "sharpened")}
+        return {name: getattr(self, name) for name in ("methods", "constraint", "certified", "sharpened")}
 
     @staticmethod
     def from_arrays(arrays: dict[str, Any], words: dict[str, Any]) -> Posterior:
@@ -216,7 +226,7 @@ class Posterior:
                 name.removeprefix(f"{part}."): array for name, array in arrays.items() if name.startswith(f"{part}.")
             }
             plain[part] = make(**own) if own else None
-        return Posterior(**plain, **words)
+        return Posterior(**plain, **{**words, "methods": tuple(words["methods"])})
 
     def raise_for_status(self) -> None:
         """Raise ``FitError``, saying what is wrong and where, unless every problem's status is ``OK``."""
@@ -236,13 +246,13 @@ class Posterior:
         return summarize(self, level)
 
     def __repr__(self) -> str:
-        """Return the summary; only the method's name inside a trace, or where the fields are not arrays."""
+        """Return the summary; only the methods' names inside a trace, or where the fields are not arrays."""
         leaves = jax.tree.leaves(self)
         if leaves and all(
             isinstance(leaf, (jax.Array, np.ndarray, np.generic)) and validation.is_concrete(leaf) for leaf in leaves
         ):
             return self.summary()
-        return f"Posterior(method={self.method!r}, ...)"
+        return f"Posterior(methods={self.methods!r}, ...)"
 
 
 _REMEDY = "none were kept: fit with a method whose keep is above 0, such as IS(keep=512)"

@@ -24,7 +24,7 @@ class Proposal(Protocol):
         ...
 
     def draw(self, points: Coordinates) -> tuple[jax.Array, jax.Array]:
-        """Map L points to ``ln omega``, ``(K, L)``, or ``(B, K, L)`` if problems have their own; and its log-density."""
+        """Map L points to ``ln omega``, ``(K, L)`` or ``(B, K, L)`` if problems have their own, and its log-density."""
         ...
 
     def log_prob(self, log_omega: jax.Array) -> jax.Array:
@@ -95,7 +95,7 @@ PRIOR_SHARE = 8
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class DividedProposal:
-    """Draws of which the first eighth comes from ``Dir(prior)`` and the rest from a proposal, weighed as a mixture.
+    """Draws of which every eighth comes from ``Dir(prior)`` and the others from a proposal, weighed as a mixture.
 
     As ``DefensiveProposal``, but for a share that is fixed: no draw is made twice. The number of draws must be a
     multiple of eight, and all of them must count.
@@ -111,15 +111,14 @@ class DividedProposal:
 
     def draw(self, points: Coordinates) -> tuple[jax.Array, jax.Array]:
         """Map points to ``ln omega`` and its log-density."""
-        head = points(0, 1).shape[-1] // PRIOR_SHARE
-        from_prior = log_dirichlet(lambda first, dims: points(first, dims)[:, :head], self.prior)
-        own, own_density = self.proposal.draw(lambda first, dims: points(first, dims)[:, head:])
+        # Every eighth point: in the order in which points are dealt out these, and the others, are balanced.
+        from_prior = log_dirichlet(lambda first, dims: points(first, dims)[:, ::PRIOR_SHARE], self.prior)
+        own, own_density = self.proposal.draw(lambda first, dims: _without_every(points(first, dims), PRIOR_SHARE))
         from_prior, own = (
             jnp.broadcast_to(part, (*self.prior.shape[:-1], *part.shape[-2:])) for part in (from_prior, own)
         )
-        log_omega = jnp.concatenate([from_prior, own], axis=-1)
-        density = jnp.concatenate([self.proposal.log_prob(from_prior), own_density], axis=-1)
-        return log_omega, self._mixture(log_omega, density)
+        log_omega = _deal(from_prior, own)
+        return log_omega, self._mixture(log_omega, _deal(self.proposal.log_prob(from_prior), own_density))
 
     def log_prob(self, log_omega: jax.Array) -> jax.Array:
         """Return the log-density of the mixture."""
@@ -129,6 +128,18 @@ class DividedProposal:
         share = 1 / PRIOR_SHARE
         prior = log_dirichlet_density(self.prior, log_omega)
         return jnp.logaddexp(math.log(share) + prior, math.log1p(-share) + density)
+
+
+def _without_every(values: jax.Array, step: int) -> jax.Array:
+    """Return what is left on the last axis without numbers ``0, step, 2 step, ...``."""
+    parts = values.reshape(*values.shape[:-1], -1, step)[..., 1:]
+    return parts.reshape(*values.shape[:-1], -1)
+
+
+def _deal(first: jax.Array, others: jax.Array) -> jax.Array:
+    """Return values of which every eighth is one of the first, on the last axis."""
+    others = others.reshape(*first.shape, PRIOR_SHARE - 1)
+    return jnp.concatenate([first[..., None], others], -1).reshape(*first.shape[:-1], -1)
 
 
 def log_dirichlet_density(alpha: jax.Array, log_omega: jax.Array) -> jax.Array:

@@ -124,6 +124,12 @@ def compare(
         np.stack([np.asarray(getattr(found, field)) for found in posteriors.values()])
         for field in ("log_evidence", "log_evidence_stderr", "status")
     )
+    without = [name for name, found in posteriors.items() if "hit_and_run" in np.unique(found.method)]
+    if without:
+        raise ValueError(
+            f"candidates {', '.join(without)} were fitted by Markov chains, which don't tell the evidence; fit with "
+            'method="tg" or "is", with more draws if status asks for them'
+        )
     evidence = np.where(np.isnan(evidence), -np.inf, evidence)
     order = np.argsort(-evidence.reshape(len(evidence), -1).sum(-1), kind="stable")
     names = tuple(list(posteriors)[i] for i in order)

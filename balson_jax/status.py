@@ -66,8 +66,8 @@ _MEANING = {
         "(the prior's moments if none was). Raise max_proposals or use importance sampling."
     ),
     Status.HIGH_RHAT: (
-        f"HIGH_RHAT: independent chains have not come to agree (R-hat above {MAX_RHAT}) within max_moves: the posterior may "
-        "have several peaks, or be narrower than rounding. Raise max_moves, or work in float64."
+        f"HIGH_RHAT: independent chains have not come to agree (R-hat above {MAX_RHAT}) within max_moves: the "
+        "posterior may have several peaks, or be narrower than rounding. Raise max_moves, or work in float64."
     ),
     Status.LOW_ESS: (
         f"LOW_ESS: fewer than {MIN_ESS} effective draws (in some round): the spread can't be trusted. Take "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import functools
 import os
 import sys
@@ -15,11 +16,12 @@ import numpy as np
 from jax.sharding import Mesh
 
 from . import validation
-from .fit import fit, resolve
+from .auto import METHOD_NAMES, Auto
+from .fit import NAMES, fit, named, resolve
 from .parallel import shard
 from .posterior import Posterior
 from .problem import Problem, linear_problem
-from .samplers import METHODS, Method
+from .samplers import Method
 from .storage import ArrayStore, digest
 from .version import __version__
 
@@ -31,7 +33,7 @@ def fit_stream(
     key: jax.Array,
     design: Any,
     targets: Any,
-    method: str | Method = "is",
+    method: str | Method | Auto = "auto",
     *,
     chunk: int,
     progress: bool | Callable[[int, int], None] = True,
@@ -78,8 +80,8 @@ def fit_stream(
     options = {**(linear_problem.__kwdefaults__ or {}), **options}
     _check_options(design, options)
     dtype = validation.float_array("targets", np.zeros(1, targets.dtype)).dtype
-    if isinstance(method, str) and method in METHODS:
-        method = METHODS[method](keep=0)
+    if isinstance(method, str) and method in NAMES:
+        method = named(method, keep=0)
     # With values that are known, so that bad ones are named.
     method = resolve(method, linear_problem(design, np.zeros((1, *shape[1:]), dtype), **options))
     num_devices = 1 if mesh is None else mesh.size
@@ -105,6 +107,8 @@ def fit_stream(
         **{name: _digest(value) if name in numbers else digest(value) for name, value in options.items()},
     }
     example = jax.eval_shape(start, jax.ShapeDtypeStruct((chunk, *shape[1:]), dtype))
+    if isinstance(method, Auto) and mesh is None:
+        example = dataclasses.replace(example, methods=METHOD_NAMES)
     fields = example.arrays()
     layout = {name: ((shape[0], *field.shape[1:]), np.dtype(field.dtype)) for name, field in fields.items()}
     pieces = {

@@ -34,14 +34,20 @@ def _single(posterior: Posterior, level: float) -> str:
     status = Status(int(posterior.status))
     lines += [
         "",
-        f"effective draws {float(posterior.ess):,.0f}   Pareto k {_finite(posterior.pareto_k, '.2f')}"
-        f"   acceptance rate {_finite(posterior.acceptance_rate, '.3g')}",
-        f"log-evidence {float(posterior.log_evidence):.3f} ± {float(posterior.log_evidence_stderr):.2g}"
+        f"effective draws {float(posterior.ess):,.0f}   {_quality(posterior)}",
+        f"log-evidence {_finite(posterior.log_evidence, '.3f')} ± {_finite(posterior.log_evidence_stderr, '.2g')}"
         f"   status {_names(status)}",
     ]
     if status:
         lines.append(status.explain())
     return "\n".join(lines)
+
+
+def _quality(posterior: Posterior) -> str:
+    if np.isfinite(float(posterior.rhat)):
+        return f"R-hat {float(posterior.rhat):.3f}"
+    rate = _finite(posterior.acceptance_rate, ".3g")
+    return f"Pareto k {_finite(posterior.pareto_k, '.2f')}   acceptance rate {rate}"
 
 
 def _constraint(posterior: Posterior) -> str:
@@ -65,17 +71,21 @@ def _unknowns(posterior: Posterior, level: float) -> list[str]:
 def _batch(posterior: Posterior) -> str:
     status = np.asarray(posterior.status).reshape(-1)
     shape = " x ".join(str(size) for size in posterior.batch_shape)
-    lines = [f"Posterior of {shape} problems with {posterior.num_params} components ({posterior.method})"]
+    lines = [f"Posterior of {shape} problems with {posterior.num_params} components ({_methods(posterior)})"]
     if not status.size:
         return lines[0]
     lines.append(f"{'':>17}{'smallest':>12}{'median':>12}{'largest':>12}")
     for label, values in (
         ("effective draws", posterior.ess),
         ("Pareto k", posterior.pareto_k),
+        ("R-hat", posterior.rhat),
         ("acceptance rate", posterior.acceptance_rate),
         ("log-evidence", posterior.log_evidence),
     ):
         ordered = np.sort(np.asarray(values, np.float64).reshape(-1))
+        if np.isnan(ordered).all():
+            continue
+        ordered = ordered[~np.isnan(ordered)] if label in ("Pareto k", "R-hat") else ordered
         middle = ordered[[(len(ordered) - 1) // 2, len(ordered) // 2]]
         median = middle.mean() if np.isfinite(middle).all() else middle[0]
         lines.append(
@@ -84,6 +94,14 @@ def _batch(posterior: Posterior) -> str:
     counts = {Status(int(code)): int((status == code).sum()) for code in np.unique(status)}
     lines.append(f"{'status':>17}   " + ", ".join(f"{_names(code)}: {count:,}" for code, count in counts.items()))
     return "\n".join(lines)
+
+
+def _methods(posterior: Posterior) -> str:
+    """Return the method's name, or those that ``"auto"`` used and for how many problems."""
+    if isinstance(posterior.method, str):
+        return posterior.method
+    names, counts = np.unique(posterior.method, return_counts=True)
+    return ", ".join(f"{name}: {count:,}" for name, count in zip(names, counts, strict=True))
 
 
 def _finite(value: Any, form: str) -> str:

@@ -25,7 +25,7 @@ def fit_with(method):
 
 
 def gradient(seed, problem):
-    return jax.grad(lambda p: balson.fit(jax.random.key(seed), p).log_evidence.sum())(problem)
+    return jax.grad(lambda p: balson.fit(jax.random.key(seed), p, "is").log_evidence.sum())(problem)
 
 
 def decay(theta, times):
@@ -46,6 +46,14 @@ FUNCTIONS = {
     "is alone": lambda: (fit_with(balson.IS(match="kl")), SEED, problem(None)),
     "rsirs": lambda: (fit_with("rsirs"), SEED, problem()),
     "isirs": lambda: (fit_with("isirs"), SEED, problem()),
+    "auto": lambda: (fit_with("auto"), SEED, problem()),
+    "hit_and_run": lambda: (fit_with("hit_and_run"), SEED, beyond("signed")),
+    "variational": lambda: (fit_with("variational"), SEED, problem()),
+    "tg model": lambda: (
+        fit_with("tg"),
+        SEED,
+        balson.model_problem(decay, jnp.arange(6.0), jnp.ones((3, 6)), 2, noise=1.0),
+    ),
     "pmc": lambda: (fit_with(balson.ISIRS(reuse_data=False)), SEED, problem()),
     "signed": lambda: (fit_with("is"), SEED, beyond("signed_at_most")),
     "at most": lambda: (fit_with("rs"), SEED, beyond("at_most")),

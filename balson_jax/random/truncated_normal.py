@@ -17,6 +17,7 @@ import functools
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import lax
 from jax.scipy.special import ndtr, ndtri
 from scipy import special
 
@@ -60,7 +61,7 @@ def _relative_mass(near: jax.Array, y: jax.Array) -> jax.Array:
     """Return ``D(y)``."""
     x = near + y
     # Where the density hardly changes, differences of tails would cancel.
-    narrow = (jnp.abs(near) + 0.5 * y) * y < 1
+    narrow = _is_narrow(near, y)
     smooth = _narrow_mass(near, jnp.where(narrow, y, 0))
     # Tails seen from their own side.
     first, last = mills(jnp.abs(near)), mills(jnp.abs(x)) * _relative_density(near, y)
@@ -104,46 +105,67 @@ class Cut:
         y = jnp.clip(self._distance(p, q), 0, self.width)
         # Close to the far end the density is that of the end.
         rest = self.width - y
+        end = self.near + self.width
         beyond = q * self.mass / _relative_density(self.near, self.width)
-        rest = jnp.where(beyond * (1 + jnp.abs(self.near) + self.width) < 1e-3, beyond, rest)
+        beyond = beyond * (1 - 0.5 * end * beyond)
+        rest = jnp.where(jnp.abs(beyond) * (1 + jnp.abs(end)) < 1e-3, beyond, rest)
         rest = jnp.clip(rest, 0, self.width)
         y = y + self.skipped
         return jnp.where(self.turned, rest, y), jnp.where(self.turned, y, rest)
 
     def _distance(self, p: jax.Array, q: jax.Array) -> jax.Array:
-        near, width = self.near, self.width
-        goal = p * self.mass
-        # Narrow: the density changes by less than a factor of e.
-        narrow = p * width
-        rate = near + 0.5 * width
-        tilt = jnp.where(jnp.abs(rate * width) < 1e-3, 1e-3, rate * width)
-        narrow = jnp.where(
-            jnp.abs(rate * width) < 1e-3, narrow, -jnp.log1p(p * jnp.expm1(-jnp.clip(tilt, -1.5, 1.5))) / tilt * width
-        )
+        """Return how far draws are from the nearer end, by whichever way is accurate; ways not needed cost nothing."""
+        narrow, far = _is_narrow(self.near, self.width), self.near >= 1
+        found = nothing = jnp.zeros_like(p + self.near)
+        for suits, way in (
+            (narrow, self._in_narrow),
+            (~narrow & ~far, self._in_middle),
+            (~narrow & far, self._in_tail),
+        ):
+            found = jnp.where(suits, lax.cond(suits.any(), way, lambda p, q: nothing, p, q), found)
+        return found
+
+    def _in_narrow(self, p: jax.Array, q: jax.Array) -> jax.Array:
+        """Return distances where the density changes by less than a factor of e."""
+        tilt = self.width * (self.near + 0.5 * self.width)
+        flat = jnp.abs(tilt) < 1e-3
+        tilt = jnp.clip(jnp.where(flat, 1, tilt), -1.5, 1.5)
+        y = self.width * jnp.where(flat, p, -jnp.log1p(p * jnp.expm1(-tilt)) / tilt)
         for _ in range(2):
-            narrow = narrow - (_narrow_mass(near, narrow) - goal) / _relative_density(near, narrow)
-        # In the middle: from whichever tail is smaller.
-        inner = jnp.minimum(near, 1)
-        scale = jnp.exp(-0.5 * jnp.square(inner)) / np.sqrt(2 * np.pi)
-        lower = ndtr(inner) + scale * goal
-        upper = ndtr(-near - width) + scale * q * self.mass
-        middle = jnp.where(lower < upper, ndtri(jnp.minimum(lower, 0.6)), -ndtri(jnp.minimum(upper, 0.6))) - near
-        middle = jnp.where(goal * (1 + jnp.abs(near)) < 1e-2, goal * (1 + 0.5 * near * goal), middle)
-        # In the tail: the cumulative hazard, a convex function, has to be G.
-        outer = jnp.maximum(near, 1)
-        ratio = mills(outer)
+            y = y - (_narrow_mass(self.near, y) - p * self.mass) / _relative_density(self.near, y)
+        return y
+
+    def _in_middle(self, p: jax.Array, q: jax.Array) -> jax.Array:
+        """Return distances by the quantiles of whichever tail is smaller."""
+        near = jnp.minimum(self.near, 1)
+        scale = jnp.exp(-0.5 * jnp.square(near)) / np.sqrt(2 * np.pi)
+        lower = ndtr(near) + scale * p * self.mass
+        upper = ndtr(-near - self.width) + scale * q * self.mass
+        x = ndtri(jnp.minimum(jnp.minimum(lower, upper), 0.6))
+        return self._close(p, jnp.where(lower < upper, x, -x) - self.near)
+
+    def _in_tail(self, p: jax.Array, q: jax.Array) -> jax.Array:
+        """Return distances by the cumulative hazard, a convex function."""
+        near = jnp.maximum(self.near, 1)
+        ratio = mills(near)
         hazard = 1 / ratio
-        total = -jnp.log(jnp.maximum(q + p * (1 - jnp.minimum(self.mass * hazard, 1)), jnp.finfo(p.dtype).tiny))
-        slope = hazard * (hazard - outer)
-        slope = jnp.where(outer > 30, 1 - 2 / jnp.square(outer), slope)
-        tail = 2 * total / (hazard + jnp.sqrt(jnp.square(hazard) + 2 * slope * total))
+        goal = -jnp.log(jnp.maximum(q + p * (1 - jnp.minimum(self.mass * hazard, 1)), jnp.finfo(ratio.dtype).tiny))
+        slope = jnp.where(near > 30, 1 - 2 / jnp.square(near), hazard * (hazard - near))
+        y = 2 * goal / (hazard + jnp.sqrt(jnp.square(hazard) + 2 * slope * goal))
         for _ in range(2):
-            here = mills(outer + tail)
-            gone = tail * (outer + 0.5 * tail) + jnp.log(ratio / here)
-            tail = jnp.maximum(tail - (gone - total) * here, 0)
-        tail = jnp.where(goal * (1 + outer) < 1e-2, goal * (1 + 0.5 * outer * goal), tail)
-        is_narrow = (jnp.abs(near) + 0.5 * width) * width < 1
-        return jnp.where(is_narrow, narrow, jnp.where(near < 1, middle, tail))
+            here = mills(near + y)
+            y = jnp.maximum(y - (y * (near + 0.5 * y) + jnp.log(ratio / here) - goal) * here, 0)
+        return self._close(p, y)
+
+    def _close(self, p: jax.Array, y: jax.Array) -> jax.Array:
+        """Return distances, those close to the end by the density there."""
+        mass = p * self.mass
+        return jnp.where(mass * (1 + jnp.abs(self.near)) < 1e-2, mass * (1 + 0.5 * self.near * mass), y)
+
+
+def _is_narrow(near: jax.Array, width: jax.Array) -> jax.Array:
+    """Return whether the density changes by less than a factor of e within a width."""
+    return (jnp.abs(near) + 0.5 * width) * width < 1
 
 
 def _narrow_mass(near: jax.Array, y: jax.Array) -> jax.Array:

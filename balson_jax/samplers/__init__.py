@@ -1,4 +1,4 @@
-"""The samplers, each a frozen dataclass that runs on a block of problems: the paper's four, and three for strong data."""
+"""The samplers, frozen dataclasses that run on a block of problems: the paper's four, and three for strong data."""
 
 from .hit_and_run import HitAndRun
 from .importance import IS

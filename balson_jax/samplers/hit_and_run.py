@@ -1,14 +1,14 @@
 """Ensemble hit-and-run: walkers that move along lines through the simplex, for what no proposal can reach.
 
 Walkers come in ensembles, of two halves each. A walker moves along the difference of two walkers of the other half,
-which knows the posterior's shape, or between two components, to a point of the line that is distributed as the posterior
-is along it. Where the prior is uniform and the model linear that is a cut normal distribution, drawn exactly. Otherwise
-it is a step of slice sampling (Neal 2003) in the logarithm of the ratio of the distances to the line's two ends: in that
-variable even the poles of a prior with concentrations below one are bounded.
+which knows the posterior's shape, or between a few components, to a point of the line that is distributed as the
+posterior is along it. Where the prior is uniform and the model linear that is a cut normal distribution, drawn exactly.
+Otherwise it is a step of slice sampling (Neal 2003) in the logarithm of the ratio of the distances to the line's two
+ends: in that variable even the poles of a prior with concentrations below one are bounded.
 
 Ensembles are independent of each other and start from places that are farther apart than the posterior is wide: that
-their means agree (R-hat) is the sign of convergence. Rounds double in length, each going on where the last one ended and
-forgetting it, until the means agree and are known well enough.
+their means agree (R-hat) is the sign of convergence. Rounds double in length, each going on where the last one ended
+and forgetting it, until the means agree and are known well enough.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from .. import dirichlet, gaussian, reservoir, validation, weights
-from ..density import Density, Pivoted, Quadratic
+from .. import dirichlet, gaussian, reservoir, weights
+from ..density import Density, Pivoted
 from ..noise import InverseGamma
 from ..proposals import DirichletProposal, Proposal
 from ..random import points as unit_cube
@@ -134,9 +134,7 @@ def hit_and_run(key: jax.Array, density: Density, method: HitAndRun) -> weights.
     walkers = chain.start(jax.random.fold_in(key, 0), num_walkers // 2)
     log_moments = method.match == "kl"
     num_logs = num_components if log_moments else 0
-    nothing = weights.empty(
-        num_problems * ENSEMBLES, density.feature_shape[1], num_logs, sizes, dtype
-    )
+    nothing = weights.empty(num_problems * ENSEMBLES, density.feature_shape[1], num_logs, sizes, dtype)
 
     def record(walkers, key):
         """Return the moments of where all walkers are, each ensemble as a problem of its own."""
@@ -157,7 +155,9 @@ def hit_and_run(key: jax.Array, density: Density, method: HitAndRun) -> weights.
         def step(index, state):
             walkers, moments = state
             own = jax.random.fold_in(key, index)
-            walkers = lax.fori_loop(0, 2 * stride, lambda move, w: chain.move(jax.random.fold_in(own, move), w, move), walkers)
+            walkers = lax.fori_loop(
+                0, 2 * stride, lambda move, w: chain.move(jax.random.fold_in(own, move), w, move), walkers
+            )
             walkers = chain.refresh(jax.random.fold_in(own, 2 * stride), walkers)
             return walkers, weights.merge(moments, record(walkers, own))
 
@@ -179,29 +179,35 @@ def hit_and_run(key: jax.Array, density: Density, method: HitAndRun) -> weights.
         done = done | ((ess >= method.target_ess) & (rhat <= MAX_RHAT))
         return walkers, moves + BATCHES * length * stride, 2 * length, parts, done
 
-    parts = jax.tree.map(lambda leaf: _by_ensemble(jnp.broadcast_to(leaf, (BATCHES, *leaf.shape)), num_problems), nothing)
-    hopeless = ~density.valid | ~jnp.isfinite(density.log_peak)
+    parts = jax.tree.map(
+        lambda leaf: _by_ensemble(jnp.broadcast_to(leaf, (BATCHES, *leaf.shape)), num_problems), nothing
+    )
+    hopeless = ~density.valid | ~jnp.isfinite(density.log_peak) | ~jnp.isfinite(walkers.omega).all((0, 2, 3, 4))
     state = walkers, jnp.int32(0), jnp.int32(FIRST_ROUND), parts, hopeless
-    walkers, moves, _, parts, done = lax.while_loop(unfinished, round_of_batches, state)
+    _, _, _, parts, _ = lax.while_loop(unfinished, round_of_batches, state)
     return _estimate(density, parts, hopeless)
 
 
 def _by_ensemble(leaf: jax.Array, num_problems: int) -> jax.Array:
-    """Return moments of batches, ``(BATCHES, B E, ...)``, as ``(E BATCHES, B, ...)``, the batches of an ensemble together."""
+    """Return moments of batches, ``(BATCHES, B E, ...)``, as ``(E BATCHES, B, ...)``, those of an ensemble together."""
     leaf = leaf.reshape(BATCHES, num_problems, ENSEMBLES, *leaf.shape[2:])
     leaf = jnp.moveaxis(leaf, (2, 0), (0, 1))
     return leaf.reshape(ENSEMBLES * BATCHES, *leaf.shape[2:])
 
 
 def _diagnose(parts: weights.Moments) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """Return effective draws and split R-hat of the worst feature, ``(B,)``, and standard errors of means, ``(B, F)``."""
+    """Return effective draws and split R-hat of the worst feature, ``(B,)``; standard errors of means, ``(B, F)``."""
     whole = weights.combine(parts)
     variance = whole.spread / whole.mass[:, None]
     count = parts.mean.shape[0]
     # From batches, and from unions of them: the shorter ones don't see slow changes, the longer ones are few.
     error_square = functools.reduce(jnp.maximum, [_error_square(parts.mean, count // size) for size in (1, 2, 4)])
     still = variance <= 0
-    ess = jnp.where(still, whole.mass[:, None], variance / jnp.where(still, 1, jnp.maximum(error_square, variance / whole.mass[:, None])))
+    ess = jnp.where(
+        still,
+        whole.mass[:, None],
+        variance / jnp.where(still, 1, jnp.maximum(error_square, variance / whole.mass[:, None])),
+    )
     # Halves of ensembles, as chains (Margossian et al. 2024).
     halves = parts.mean.reshape(2 * ENSEMBLES, BATCHES // 2, *parts.mean.shape[1:]).mean(1)
     between = jnp.var(halves, 0, ddof=1)
@@ -272,7 +278,12 @@ class _Chain:
         # Those of an ensemble around one of them: ensembles agree only when they have forgotten where they began.
         omega = CLOSENESS * draws[:1, :, :, :1] + (1 - CLOSENESS) * draws
         log_omega = jnp.log(jnp.maximum(omega, jnp.finfo(omega.dtype).tiny))
-        walkers = Walkers(log_omega, jnp.exp(log_omega), jnp.zeros((2, num_problems, ENSEMBLES, half, 0)), jnp.ones((2, num_problems, ENSEMBLES, half), self.prior.dtype))
+        walkers = Walkers(
+            log_omega,
+            jnp.exp(log_omega),
+            jnp.zeros((2, num_problems, ENSEMBLES, half, 0), self.prior.dtype),
+            jnp.ones((2, num_problems, ENSEMBLES, half), self.prior.dtype),
+        )
         return self.refresh(jax.random.fold_in(key, 1), walkers)
 
     def starts(self) -> Proposal:
@@ -294,6 +305,7 @@ class _Chain:
         if self.samples_noise:
             linear = jnp.einsum("bk,sbehk->sbeh", self.quadratic.gradient, away, precision=lax.Precision.HIGHEST)
             excess = jnp.maximum(linear + 0.5 * jnp.square(fitted).sum(-1), 0)
+            assert isinstance(self.density.noise, InverseGamma)
             shape = jnp.broadcast_to(self.density.noise.shape + 0.5 * self.density.num_rows, self.density.base.shape)
             shape = shape[:, None, None]
             draws = jnp.exp(loggamma(key, shape, (2, *excess.shape[1:])))
@@ -333,7 +345,7 @@ class _Chain:
         return direction, columns[:, first] - columns[:, second]
 
     def subset(self, size: int, key: jax.Array, other: Walkers) -> tuple[jax.Array, jax.Array]:
-        """Return directions in which some components change, as the likelihood wants, ``(B, E, H, K)``, and products."""
+        """Return directions in which some components change, as the likelihood lets them, ``(B, E, H, K)``."""
         num_problems, _, half, num_components = other.omega.shape
         dtype = other.omega.dtype
         chosen = jax.random.permutation(key, num_components)[:size]
@@ -341,9 +353,13 @@ class _Chain:
         root = jnp.zeros((num_problems, 0, num_components), dtype) if self.quadratic is None else self.quadratic.root
         columns = root[:, :, chosen]
         columns = columns[:, :, :-1] - columns[:, :, -1:]
-        rows = jnp.concatenate([columns, jnp.broadcast_to(jnp.eye(size - 1, dtype=dtype), (num_problems, size - 1, size - 1))], 1)
+        rows = jnp.concatenate(
+            [columns, jnp.broadcast_to(jnp.eye(size - 1, dtype=dtype), (num_problems, size - 1, size - 1))], 1
+        )
         factor = jnp.linalg.qr(rows, mode="r")
-        inverse = jax.scipy.linalg.solve_triangular(factor, jnp.broadcast_to(jnp.eye(size - 1, dtype=dtype), factor.shape))
+        inverse = jax.scipy.linalg.solve_triangular(
+            factor, jnp.broadcast_to(jnp.eye(size - 1, dtype=dtype), factor.shape)
+        )
         steps = jnp.einsum("bij,ehj->behi", inverse, normals)
         product = jnp.einsum("bmi,behi->behm", columns, steps) if self.quadratic is not None else other.fitted
         steps = jnp.concatenate([steps, -steps.sum(-1, keepdims=True)], -1)
@@ -374,7 +390,11 @@ class _Chain:
         step = jnp.where(from_low < from_high, from_low / stiffness - low, high - from_high / stiffness)
         step = jnp.where(movable, step, 0)[..., None]
         omega = jnp.maximum(walkers.omega + step * direction, 0)
-        return walkers._replace(omega=omega, log_omega=jnp.log(jnp.maximum(omega, jnp.finfo(omega.dtype).tiny)), fitted=walkers.fitted + step * product)
+        return walkers._replace(
+            omega=omega,
+            log_omega=jnp.log(jnp.maximum(omega, jnp.finfo(omega.dtype).tiny)),
+            fitted=walkers.fitted + step * product,
+        )
 
     def by_slices(self, key: jax.Array, walkers: Walkers, direction: jax.Array, product: jax.Array) -> Walkers:
         """Return walkers moved along lines by a step of slice sampling."""
@@ -393,7 +413,10 @@ class _Chain:
         log_length = jnp.log(jnp.where(movable, length, 1))
         tiny = jnp.finfo(size.dtype).tiny
         # What a component has left at the end towards which it falls.
-        end, log_end = (jnp.where(rises, low[..., None], high[..., None]), jnp.where(rises, log_low[..., None], log_high[..., None]))
+        end, log_end = (
+            jnp.where(rises, low[..., None], high[..., None]),
+            jnp.where(rises, log_low[..., None], log_high[..., None]),
+        )
         gap = jnp.where(log_reach <= log_end, 0, jnp.maximum(walkers.omega - size * jnp.where(size > 0, end, 0), tiny))
         log_scale = log_size + log_length[..., None]
 
@@ -416,14 +439,15 @@ class _Chain:
             return log_prior + log_likelihood + jacobian
 
         here = jnp.where(movable, log_low - log_high, 0)
-        height = log_target(here) + jnp.log(unit_cube.uniform(self.bits(key, here), here.dtype))
+        level_key, place_key, shrink_key = jax.random.split(key, 3)
+        height = log_target(here) + jnp.log(unit_cube.uniform(self.bits(level_key, here), here.dtype))
 
         def searching(state):
             return jnp.any(~state[-1]) & (state[0] < MAX_SHRINKS)
 
         def shrink(state):
             count, left, right, position, found = state
-            share = unit_cube.uniform(self.bits(jax.random.fold_in(key, count), here), here.dtype)
+            share = unit_cube.uniform(self.bits(jax.random.fold_in(shrink_key, count), here), here.dtype)
             tried = left + share * (right - left)
             hit = ~found & (log_target(tried) > height)
             missed = ~found & ~hit
@@ -436,8 +460,8 @@ class _Chain:
             )
 
         # An interval of fixed width around the walker, at random.
-        left = here - self.sight * unit_cube.uniform(self.bits(jax.random.fold_in(key, 0), here), here.dtype)
-        state = jnp.int32(1), left, left + self.sight, here, ~movable | ~jnp.isfinite(height)
+        left = here - self.sight * unit_cube.uniform(self.bits(place_key, here), here.dtype)
+        state = jnp.int32(0), left, left + self.sight, here, ~movable | ~jnp.isfinite(height)
         position = lax.while_loop(searching, shrink, state)[3]
         log_omega, omega, _, step = place(position)
         moved = (movable & (position != here))[..., None]

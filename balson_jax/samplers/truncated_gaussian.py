@@ -17,7 +17,7 @@ from ..proposals import DividedProposal
 from ..random import points as unit_cube
 from .importance import DEFAULT_CHUNK, DEFAULT_KEEP, REPLICATES, Plan, check_sizes, importance, match_alpha, num_kept
 
-PILOT_DRAWS = 512
+PILOT_DRAWS = 256
 WEAK_PRIOR = 0.01
 ADAPTED_SPREAD = 1.15
 """A posterior that is cut has a larger spread before it is cut."""

@@ -37,9 +37,11 @@ STOCHASTIC_DRAWS = 64
 class Variational:
     """The Dirichlet closest to the posterior, in ``KL(Dir(alpha) | posterior)``, corrected by importance sampling.
 
-    ``alpha`` and ``theta`` are the closest Dirichlet's; ``mean``, ``std``, ``log_evidence`` and draws are the posterior's,
-    from draws of that Dirichlet (one in eight from the prior) that are weighted; ``pareto_k`` and ``ess`` tell how good
-    the approximation is. Where components are strongly correlated no Dirichlet is close, and ``status`` says so.
+    ``alpha`` and ``theta`` are the closest Dirichlet's. ``mean``, ``std``, ``log_evidence`` and draws are of the
+    posterior, from weighted draws of that Dirichlet, one in eight from the prior; ``pareto_k`` and ``ess`` tell how
+    good the approximation is. Where components are strongly correlated no Dirichlet is close, and ``status`` says so.
+
+    Of a model that is not linear ``alpha`` has no derivatives (they are zero); ``mean`` has.
 
     Attributes:
       num_draws: draws per problem, at least 2; rounded up to a power of two, at least 64.
@@ -75,10 +77,8 @@ class Variational:
     def run(self, key: jax.Array, density: Density, axes: tuple[str, ...] = ()) -> tuple[weights.Estimate, jax.Array]:
         """Return the estimates and the closest ``alpha`` of B problems; devices along the axes divide the draws."""
         search_key, final_key = jax.random.split(key)
-        if isinstance(density, Pivoted):
-            alpha = closest(density)
-        else:
-            alpha = _closest_by_draws(search_key, density, self.steps)
+        linear = isinstance(density, Pivoted)
+        alpha = closest(density) if linear else _closest_by_draws(search_key, density, self.steps)
         proposal = DirichletProposal(lax.stop_gradient(alpha))
         prior = lax.stop_gradient(jnp.broadcast_to(density.prior, density.shape))
         found = importance(
@@ -183,7 +183,7 @@ def _closest_by_draws(key: jax.Array, density: Density, steps: int) -> jax.Array
         gradient = jax.grad(loss)(log_alpha, jax.random.fold_in(key, index))
         # Adam looks at each component's gradients alone, so that problems don't disturb each other.
         updates, state = optimizer.update(jnp.nan_to_num(gradient), state)
-        return jnp.clip(optax.apply_updates(log_alpha, updates), *LOG_RANGE), state
+        return jnp.clip(log_alpha + jnp.asarray(updates), *LOG_RANGE), state
 
     log_alpha = jnp.log(prior)
     return jnp.exp(lax.fori_loop(0, steps, step, (log_alpha, optimizer.init(log_alpha)))[0])

@@ -1,0 +1,349 @@
+"""Samplers for strong data: truncated Gaussian, hit-and-run, variational, and the method that chooses among them."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from cases import thinned
+from quadrature import posterior as exact_posterior
+from scipy import stats
+
+import balson_jax as balson
+from balson_jax import dirichlet
+from balson_jax.density import pivot_at
+from balson_jax.least_squares import simplex_optima
+from balson_jax.samplers.variational import bound
+
+KEY = jax.random.key(7)
+Z = 4
+METHODS = {
+    "tg": balson.TG(num_draws=65_536, points="pseudo"),
+    "hit_and_run": balson.HitAndRun(target_ess=4000.0),
+    "variational": balson.Variational(num_draws=262_144),
+}
+PRIORS = (0.3, 1.0, 5.0)
+
+
+def spectra(rng: np.random.Generator, num_rows: int, num_components: int) -> np.ndarray:
+    """Return smooth columns that are much alike."""
+    x = np.linspace(0, 1, num_rows)[:, None, None]
+    places, widths = rng.uniform(size=(3, num_components)), rng.uniform(0.1, 0.4, (3, num_components))
+    bumps = rng.uniform(-0.3, 0.5, (3, num_components)) * np.exp(-0.5 * np.square((x - places) / widths))
+    return rng.uniform(0.3, 0.5, num_components) + bumps.sum(1)
+
+
+def pixels(seed, count, num_rows, num_components, noise, **options):
+    """Return problems that share a design, and the abundances behind them."""
+    rng = np.random.default_rng(seed)
+    design = spectra(rng, num_rows, num_components)
+    theta = rng.dirichlet(np.ones(num_components), count)
+    target = theta @ design.T + noise * rng.normal(size=(count, num_rows))
+    return balson.linear_problem(design, target, noise=options.pop("level", noise), **options), theta
+
+
+# --- against quadrature ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "num_components"),
+    [
+        ("tg", 3),
+        ("hit_and_run", 3),
+        pytest.param("variational", 3, marks=pytest.mark.slow),
+        pytest.param("tg", 2, marks=pytest.mark.slow),
+        pytest.param("hit_and_run", 2, marks=pytest.mark.slow),
+        ("variational", 2),
+    ],
+)
+def test_against_quadrature(name, num_components):
+    """Asymmetric problems, weak and strong, for priors with poles, flat, and peaked."""
+    rng = np.random.default_rng(num_components)
+    design = rng.normal(size=(6, num_components)) + np.arange(num_components)
+    truth = rng.dirichlet(0.5 + np.arange(num_components))
+    grid = [(prior * np.linspace(0.8, 1.2, num_components), noise) for prior in PRIORS for noise in (0.1, 1.0)]
+    grid += [(np.ones(num_components), 0.3)]
+    targets = np.stack([1.5 * design @ truth + noise * rng.normal(size=6) for _, noise in grid])
+    problem = balson.linear_problem(
+        design,
+        targets,
+        noise=np.array([noise for _, noise in grid]),
+        prior=np.stack([prior for prior, _ in grid]),
+        total=1.5,
+    )
+    found = balson.fit(KEY, problem, METHODS[name])
+    assert not np.isnan(found.mean).any()
+    trusted = np.asarray(found.status) == 0
+    assert trusted.all() if name != "variational" else trusted.sum() >= 3
+    for i, (prior, noise) in enumerate(grid):
+        if not trusted[i]:
+            continue
+        exact = exact_posterior(design, targets[i], prior, noise=noise, total=1.5)
+        error = np.sqrt(exact.variance / float(found.ess[i]))
+        np.testing.assert_array_less(np.abs(found.mean[i] / 1.5 - exact.mean), Z * error + 1e-6)
+        # The fourth moment of a bounded variable, from the kept draws.
+        away = np.asarray(found.draws[i]) / 1.5 - exact.mean
+        fourth = np.asarray(found.draw_weights[i]) @ away**4
+        spread = np.sqrt(np.maximum(fourth / exact.variance**2, 3) / float(found.ess[i]))
+        np.testing.assert_array_less(np.abs((found.std[i] / 1.5) ** 2 / exact.variance - 1), Z * spread)
+        if name == "hit_and_run":
+            assert np.isnan(found.log_evidence[i])
+        else:
+            tolerance = Z / np.sqrt(float(found.ess[i])) + float(found.log_evidence_stderr[i])
+            assert abs(float(found.log_evidence[i]) - exact.log_evidence) < tolerance
+
+
+def test_intervals_of_chains_against_the_exact_distribution_function():
+    """Kept draws of two components, by the probability below the interval's ends."""
+    design, target = np.array([[1.0, 0.2], [0.3, 1.0]]), np.array([0.4, 0.9])
+    problem = balson.linear_problem(design, target, noise=0.4, prior=(0.6, 1.4))
+    found = balson.fit(KEY, problem, balson.HitAndRun(target_ess=20_000.0, keep=4096))
+    x = (np.arange(1 << 16) + 0.5) / (1 << 16)
+    omega = np.stack([x, 1 - x], -1)
+    log_density = -np.square(target - omega @ design.T).sum(-1) / (2 * 0.4**2) + np.log(omega) @ [-0.4, 0.4]
+    mass = np.exp(log_density - log_density.max())
+    for end, probability in zip(found.interval(0.8), (0.1, 0.9), strict=True):
+        below = mass[x < float(end[0])].sum() / mass.sum()
+        assert abs(below - probability) < Z * np.sqrt(0.1 * 0.9 / 4096) + 1e-3
+
+
+# --- the hard cases --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_more_columns_than_rows_and_duplicated_columns():
+    """N = 60, K = 200, each column twice: chains agree, and so do the marginals of equal columns."""
+    rng = np.random.default_rng(0)
+    half = spectra(rng, 60, 100)
+    design = np.concatenate([half, half], 1)
+    target = design @ rng.dirichlet(np.full(200, 0.3)) + 0.01 * rng.normal(size=60)
+    found = balson.fit(KEY, balson.linear_problem(design, target, noise=0.01), balson.HitAndRun(target_ess=400.0))
+    found.raise_for_status()
+    assert found.rhat < 1.01
+    difference = np.asarray(found.mean[:100] - found.mean[100:])
+    error = np.hypot(found.mean_stderr[:100], found.mean_stderr[100:])
+    # Standard errors have about seven degrees of freedom: 8 of them in 100 pairs is a false alarm once in a hundred.
+    np.testing.assert_array_less(np.abs(difference), 8 * error)
+    np.testing.assert_allclose(found.std[:100], found.std[100:], rtol=0.5)
+
+
+@thinned("noise", [1e-4, 1e4], [1e-2, 1.0, 1e2])
+def test_any_noise_and_targets_far_outside_the_cone(noise):
+    """No NaN, no exception, a mean on the simplex; what can't be trusted is flagged."""
+    rng = np.random.default_rng(1)
+    design = spectra(rng, 30, 4)
+    inside = design @ [0.1, 0.2, 0.3, 0.4]
+    targets = np.stack([inside + noise * rng.normal(size=30), inside + 50, -20 * inside, inside + 1e4])
+    problem = balson.linear_problem(design, targets, noise=noise)
+    found = balson.fit(KEY, problem)
+    for field in ("mean", "std", "theta", "alpha", "ess", "draws", "dirichlet_misfit"):
+        assert np.isfinite(getattr(found, field)).all(), field
+    np.testing.assert_allclose(found.mean.sum(-1), 1, atol=1e-4)
+    optimum = np.asarray(balson.least_squares(problem).theta)
+    ok = np.asarray(found.status) == 0
+    assert ok[0]
+    assert (np.asarray(found.ess)[ok] >= 400).all()
+    if noise <= 1e-2:
+        # Little noise: the posterior is at the optimum, within a few of its standard deviations and the float's digits.
+        away = np.abs(found.mean - optimum)
+        assert (away <= 6 * np.asarray(found.std) + 1e-4)[ok].all()
+
+
+def test_chains_agree_with_the_truncated_gaussian_where_both_serve():
+    """Unknown noise and a constraint that lifts: two methods that share no code but the density."""
+    rng = np.random.default_rng(4)
+    design = spectra(rng, 25, 3)
+    target = 0.8 * design @ [0.5, 0.1, 0.4] + 0.02 * rng.normal(size=25)
+    problem = balson.linear_problem(design, target, constraint="at_most", prior=(0.7, 1.0, 2.0))
+    gaussian = balson.fit(KEY, problem, balson.TG(num_draws=65_536))
+    chains = balson.fit(KEY, problem, balson.HitAndRun(target_ess=6000.0))
+    assert gaussian.status == chains.status == 0
+    error = gaussian.std * np.sqrt(1 / gaussian.ess + 1 / chains.ess)
+    np.testing.assert_array_less(np.abs(gaussian.mean - chains.mean), Z * error)
+    np.testing.assert_allclose(gaussian.std, chains.std, rtol=Z / np.sqrt(float(chains.ess)))
+    assert float(gaussian.noise.mean) == pytest.approx(float(chains.noise.mean), rel=0.02)
+    assert float(gaussian.slack.mean) == pytest.approx(float(chains.slack.mean), abs=Z * float(error.max()) * 2)
+
+
+def exponential(theta, inputs):
+    return jnp.exp(inputs @ theta) - 1
+
+
+@thinned("name", ["tg"], ["hit_and_run", "variational"])
+def test_models_that_are_not_linear(name):
+    """A model against plain importance sampling with many draws."""
+    rng = np.random.default_rng(5)
+    inputs = jnp.asarray(rng.uniform(size=(20, 3)), jnp.float32)
+    target = exponential(jnp.array([0.2, 0.5, 0.3]), inputs) + 0.05 * rng.normal(size=20)
+    problem = balson.model_problem(exponential, inputs, target, 3, noise=0.05, prior=(0.8, 1.0, 1.5))
+    exact = balson.fit(KEY, problem, balson.IS(num_draws=1 << 20))
+    method = {
+        "tg": balson.TG(),
+        "hit_and_run": balson.HitAndRun(target_ess=2000.0),
+        "variational": balson.Variational(num_draws=65_536),
+    }[name]
+    found = balson.fit(KEY, problem, method)
+    assert found.status == 0
+    assert found.ess > 1000
+    if name != "hit_and_run":
+        # Quasi-random points are worth more than their number, also if an eighth of them is for the prior.
+        assert (found.mean_stderr < 0.5 * found.std / np.sqrt(found.ess)).all()
+    error = exact.std * np.sqrt(1 / found.ess + 1 / exact.ess)
+    np.testing.assert_array_less(np.abs(found.mean - exact.mean), Z * error)
+    np.testing.assert_allclose(found.std, exact.std, rtol=Z / np.sqrt(float(found.ess)))
+
+
+# --- variational -----------------------------------------------------------------------------------------------------
+
+
+def test_the_variational_bound_and_its_maximum():
+    """The closed form against draws of the Dirichlet; below the evidence; stationary at the answer."""
+    problem, _ = pixels(0, 4, 12, 4, 0.3, prior=(0.7, 1.0, 1.5, 2.0))
+    density = pivot_at(problem.flatten_batch(), simplex_optima(problem))
+    alpha = jnp.array([2.0, 0.5, 7.0, 3.0]) * jnp.ones((4, 1))
+    draws = balson.random.dirichlet(KEY, alpha[0], (200_000,))
+    terms = density.log_ratio(draws.T)
+    error = Z * np.asarray(terms.std(-1)) / np.sqrt(draws.shape[0])
+    expected = terms.mean(-1) - dirichlet.kl_divergence(alpha, density.prior)
+    np.testing.assert_array_less(np.abs(bound(density, jnp.log(alpha)) - expected), error + 1e-4)
+    found = balson.fit(KEY, problem, "variational")
+    best = bound(density, jnp.log(found.alpha))
+    evidence = found.log_evidence - density.log_peak
+    np.testing.assert_array_less(best, evidence + Z * found.log_evidence_stderr + 1e-3)
+    slope = jax.grad(lambda x: bound(density, x).sum())(jnp.log(found.alpha))
+    assert float(jnp.abs(slope).max()) < 5e-3
+    for seed in range(20):
+        other = found.alpha * jnp.exp(0.3 * jax.random.normal(jax.random.key(seed), found.alpha.shape))
+        assert (bound(density, jnp.log(other)) <= best + 1e-4).all()
+
+
+@pytest.mark.slow
+def test_derivatives_of_the_strong_methods(x64):
+    """Of the mean by TG against differences of long runs; of the closest alpha against differences, exactly."""
+    rng = np.random.default_rng(2)
+    design = spectra(rng, 20, 3)
+    target = jnp.asarray(design @ [0.3, 0.5, 0.2] + 0.1 * rng.normal(size=20))
+    direction = jnp.asarray(rng.normal(size=20))
+
+    def alpha_of(step):
+        problem = balson.linear_problem(design, target + step * direction, noise=0.1)
+        return balson.fit(KEY, problem, balson.Variational(num_draws=64)).alpha[1]
+
+    numeric = (alpha_of(1e-4) - alpha_of(-1e-4)) / 2e-4
+    assert float(jax.grad(alpha_of)(0.0)) == pytest.approx(float(numeric), rel=1e-4)
+
+    def mean_of(step, num_draws):
+        problem = balson.linear_problem(design, target + step * direction, noise=0.1)
+        return balson.fit(KEY, problem, balson.TG(num_draws=num_draws)).mean[1]
+
+    numeric = (mean_of(1e-2, 1 << 20) - mean_of(-1e-2, 1 << 20)) / 2e-2
+    assert float(jax.grad(mean_of)(0.0, 1 << 17)) == pytest.approx(float(numeric), rel=0.02)
+
+
+# --- the method that chooses -----------------------------------------------------------------------------------------
+
+
+def test_auto_takes_the_cheapest_method_that_serves():
+    """Weak, strong and hopeless problems in one batch; each gets its own method and its own status."""
+    rng = np.random.default_rng(0)
+    design = spectra(rng, 40, 4)
+    levels = np.array([3.0, 3.0, 0.003, 0.003, 0.5])
+    theta = rng.dirichlet(np.ones(4), 5)
+    targets = theta @ design.T + levels[:, None] * rng.normal(size=(5, 40))
+    targets[4] += 1e7  # rounding in float32 is larger than the noise
+    found = balson.fit(KEY, balson.linear_problem(design, targets, noise=levels))
+    assert found.method[:4].tolist() == ["is", "is", "tg", "tg"]
+    assert (found.ess[:4] >= 400).all()
+    assert (found.status[:4] == 0).all()
+    assert balson.Status.ROUNDING in balson.Status(int(found.status[4]))
+    assert found.batch_shape == (5,)
+    assert found[2].method == "tg"
+    assert "is: 2" in repr(found) or "is: 3" in repr(found)
+    alone = balson.fit(KEY, balson.linear_problem(design, targets[2], noise=levels[2]))
+    assert alone.method == "tg"
+    np.testing.assert_allclose(alone.mean, found.mean[2], atol=4 * float(alone.std.max()) / np.sqrt(400))
+    assert balson.fit(KEY, balson.linear_problem(design, targets[:0], noise=1.0)).batch_shape == (0,)
+
+
+def test_auto_inside_a_trace_makes_a_fixed_choice():
+    problem, _ = pixels(0, 3, 40, 4, 0.01)
+    inside = jax.jit(lambda p: balson.fit(KEY, p))(problem)
+    assert inside.method == "tg"
+    np.testing.assert_allclose(inside.mean, balson.fit(KEY, problem, "tg").mean, rtol=1e-4)
+
+
+@thinned("num_components", [20], [40])
+def test_auto_walks_where_no_proposal_serves(num_components):
+    problem, theta = pixels(1, 2, 156, num_components, 0.01)
+    found = balson.fit(KEY, problem)
+    assert found.method.tolist() == ["hit_and_run"] * 2
+    found.raise_for_status()
+    assert (found.rhat < 1.01).all()
+    assert (found.ess >= 400).all()
+    # The truth is one draw of each posterior.
+    assert (np.abs(found.mean - theta) < 6 * np.asarray(found.std)).all()
+    with pytest.raises(ValueError, match="Markov chains, which don't tell the evidence"):
+        balson.compare({"walked": found})
+
+
+def test_misfit_of_the_dirichlet():
+    """One where the posterior is a Dirichlet; large where components are correlated."""
+    flat = balson.linear_problem(np.zeros((2, 3)), np.zeros(2), noise=1.0, prior=(1.0, 2.0, 4.0))
+    assert float(balson.fit(KEY, flat).dirichlet_misfit) == pytest.approx(1, abs=0.02)
+    correlated, _ = pixels(3, 1, 100, 4, 0.01)
+    found = balson.fit(KEY, correlated)
+    variance = np.asarray(dirichlet.variance(found.alpha))
+    ratio = variance / np.square(found.std)
+    assert float(found.dirichlet_misfit[0]) == pytest.approx(float(np.maximum(ratio, 1 / ratio).max()), rel=1e-3)
+    assert found.dirichlet_misfit[0] > 2
+
+
+# --- calibration -----------------------------------------------------------------------------------------------------
+
+
+@thinned("num_components", [5], [20])
+def test_calibration_of_auto(num_components):
+    """Theta from the prior, data from theta: ranks are uniform and 90 % intervals cover 90 %."""
+    problem, theta = pixels(11, 1000, 60, num_components, 0.03)
+    found = balson.fit(jax.random.key(3), problem)
+    assert (found.status == 0).mean() > 0.99
+    lower, upper = found.interval(0.9)
+    covered = ((theta >= lower) & (theta <= upper)).mean()
+    assert 0.87 < covered < 0.93
+    ranks = (np.asarray(found.draw_weights)[..., None] * (np.asarray(found.draws) < theta[:, None])).sum(1)
+    for component in range(num_components):
+        counts = np.histogram(ranks[:, component], np.linspace(0, 1, 11))[0]
+        assert stats.chisquare(counts).pvalue > 1e-3 / num_components, component
+
+
+@pytest.mark.slow
+def test_against_nuts():
+    """NumPyro's NUTS on collinear columns, for a prior below, at and above one."""
+    numpyro = pytest.importorskip("numpyro")
+    from numpyro import distributions, infer
+    from numpyro.diagnostics import summary
+
+    for num_components, prior in ((5, 0.5), (5, 2.0), (20, 1.0)):
+        problem, _ = pixels(21, 1, 80, num_components, 0.03, prior=prior)
+        rng = np.random.default_rng(21)
+        design = spectra(rng, 80, num_components)
+        target = rng.dirichlet(np.ones(num_components), 1) @ design.T + 0.03 * rng.normal(size=(1, 80))
+
+        def model(design=design, target=target, prior=prior):
+            theta = numpyro.sample("theta", distributions.Dirichlet(jnp.full(design.shape[1], prior)))
+            numpyro.sample("y", distributions.Normal(jnp.asarray(design) @ theta, 0.03), obs=target[0])
+
+        with jax.enable_x64(True):
+            kernel = infer.NUTS(model, dense_mass=True, target_accept_prob=0.95)
+            mcmc = infer.MCMC(
+                kernel, num_warmup=2000, num_samples=4000, num_chains=2, chain_method="sequential", progress_bar=False
+            )
+            mcmc.run(jax.random.key(0))
+            table = summary(mcmc.get_samples(group_by_chain=True))["theta"]
+        assert (table["r_hat"] < 1.02).all()
+        found = balson.fit(KEY, problem)
+        error = table["std"] * np.sqrt(1 / table["n_eff"] + 1 / float(found.ess[0]))
+        np.testing.assert_array_less(np.abs(np.asarray(found.mean[0]) - table["mean"]), Z * error)
+        spread = np.sqrt(2 / table["n_eff"] + 2 / float(found.ess[0]))
+        np.testing.assert_array_less(np.abs(np.asarray(found.std[0]) / table["std"] - 1), Z * spread)
