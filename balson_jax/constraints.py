@@ -35,11 +35,6 @@ def has_slack(constraint: Constraint) -> bool:
     return constraint in ("at_most", "signed_at_most")
 
 
-def num_components(constraint: Constraint, num_params: int) -> int:
-    """Return the number K of components of omega."""
-    return num_params * (2 if is_signed(constraint) else 1) + has_slack(constraint)
-
-
 def num_params(constraint: Constraint, num_components: int) -> int:
     """Return the number P of parameters theta, from that of components."""
     return (num_components - has_slack(constraint)) // (2 if is_signed(constraint) else 1)

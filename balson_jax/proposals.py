@@ -9,10 +9,15 @@ from typing import Protocol
 import jax
 import jax.numpy as jnp
 from jax import lax
+from jax.scipy.special import gammaln
 
-from . import dirichlet
 from .random.points import Coordinates, uniform
 from .random.simplex import dims, log_dirichlet
+
+LARGEST_LOG = 80.0
+SERIES_FROM = 15.0
+PRIOR_SHARE = 8
+"""Of so many draws of a divided proposal one comes from the prior."""
 
 
 class Proposal(Protocol):
@@ -88,10 +93,6 @@ class DefensiveProposal:
         )
 
 
-PRIOR_SHARE = 8
-"""Of so many draws of a divided proposal one comes from the prior."""
-
-
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class DividedProposal:
@@ -143,6 +144,26 @@ def _deal(first: jax.Array, others: jax.Array) -> jax.Array:
 
 
 def log_dirichlet_density(alpha: jax.Array, log_omega: jax.Array) -> jax.Array:
-    """Return ``ln Dir(alpha)`` of draws ``(..., K, L)`` given by their logarithms, ``(..., L)``."""
-    terms = jnp.einsum("...k,...kl->...l", alpha - 1, log_omega, precision=lax.Precision.HIGHEST)
-    return terms - dirichlet.log_normalizer(alpha)[..., None]
+    """Return ``ln Dir(alpha)`` of draws ``(..., K, L)`` given by their logarithms, ``(..., L)``.
+
+    About the mean m, where ``sum alpha (omega / m - 1)`` is zero and can be taken off, so that large concentrations
+    don't turn the rounding of a draw into nats.
+    """
+    total = alpha.sum(-1, keepdims=True)
+    away = log_omega - (jnp.log(alpha) - jnp.log(total))[..., None]
+    bend = away - jnp.expm1(jnp.minimum(away, LARGEST_LOG))
+    terms = jnp.einsum("...k,...kl->...l", alpha, bend, precision=lax.Precision.HIGHEST) - log_omega.sum(-2)
+    # Stirling's formula without the parts that cancel.
+    halves = 0.5 * (jnp.log(alpha).sum(-1) - jnp.log(total[..., 0]))
+    constant = halves - 0.5 * (alpha.shape[-1] - 1) * math.log(2 * math.pi)
+    constant = constant - _stirling_remainder(alpha).sum(-1) + _stirling_remainder(total[..., 0])
+    return terms + constant[..., None]
+
+
+def _stirling_remainder(a: jax.Array) -> jax.Array:
+    """Return ``ln Gamma(a)`` less Stirling's ``(a - 1/2) ln a - a + ln(2 pi) / 2``."""
+    small, large = jnp.minimum(a, SERIES_FROM), jnp.maximum(a, SERIES_FROM)
+    exact = gammaln(small) - (small - 0.5) * jnp.log(small) + small - 0.5 * math.log(2 * math.pi)
+    square = 1 / jnp.square(large)
+    series = (1 / 12 - square * (1 / 360 - square * (1 / 1260 - square / 1680))) / large
+    return jnp.where(a > SERIES_FROM, series, exact)

@@ -11,6 +11,7 @@ the noise is unknown, its level is integrated out at the mean square, which is a
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Callable
 
 import jax
@@ -25,9 +26,7 @@ from ..random.simplex import log_dirichlet
 from .importance import DEFAULT_CHUNK, DEFAULT_KEEP, check_sizes, importance
 from .truncated_gaussian import plan_of
 
-LOG_RANGE = (-12.0, 25.0)
-"""Concentrations are sought between the exponentials of these."""
-
+SMALLEST = -12.0
 NEWTON_STEPS = 40
 STOCHASTIC_DRAWS = 64
 
@@ -93,6 +92,11 @@ class Variational:
         return found, alpha
 
 
+def _log_range(dtype) -> tuple[float, float]:
+    """Return between which logarithms concentrations are sought; larger ones the bound can't be computed for."""
+    return SMALLEST, -0.6 * math.log(jnp.finfo(dtype).eps)
+
+
 def bound(density: Pivoted, log_alpha: jax.Array) -> jax.Array:
     """Return the lower bound of ``ln(evidence / peak)`` that ``Dir(exp(log_alpha))`` gives, ``(B,)``."""
     alpha = jnp.exp(log_alpha)
@@ -109,7 +113,7 @@ def closest(density: Pivoted) -> jax.Array:
     def update(_, log_alpha):
         step = _newton_step(lambda x: bound(fixed, x), log_alpha)
         sizes = jnp.asarray([0.0, 0.03, 0.1, 0.3, 1.0], log_alpha.dtype)
-        tried = jnp.clip(log_alpha + sizes[:, None, None] * jnp.clip(step, -3, 3), *LOG_RANGE)
+        tried = jnp.clip(log_alpha + sizes[:, None, None] * jnp.clip(step, -3, 3), *_log_range(log_alpha.dtype))
         values = lax.map(lambda x: bound(fixed, x), tried)
         best = jnp.argmax(jnp.where(jnp.isnan(values), -jnp.inf, values), axis=0)
         return jnp.take_along_axis(tried, best[None, :, None], axis=0)[0]
@@ -154,7 +158,7 @@ def _start(density: Pivoted) -> jax.Array:
     """Return logarithms of concentrations about the constrained optimum, of the best of some precisions."""
     prior = jnp.broadcast_to(density.prior, density.shape)
     mean = 0.95 * density.pivot + 0.05 * dirichlet.mean(prior)
-    precisions = jnp.exp(jnp.linspace(0.0, 16.0, 17, dtype=prior.dtype))
+    precisions = jnp.exp(jnp.linspace(0.0, _log_range(prior.dtype)[1], 17, dtype=prior.dtype))
     tried = jnp.log(prior + precisions[:, None, None] * mean)
     values = lax.map(lambda x: bound(density, x), tried)
     best = jnp.argmax(jnp.where(jnp.isnan(values), -jnp.inf, values), axis=0)
@@ -183,7 +187,7 @@ def _closest_by_draws(key: jax.Array, density: Density, steps: int) -> jax.Array
         gradient = jax.grad(loss)(log_alpha, jax.random.fold_in(key, index))
         # Adam looks at each component's gradients alone, so that problems don't disturb each other.
         updates, state = optimizer.update(jnp.nan_to_num(gradient), state)
-        return jnp.clip(log_alpha + jnp.asarray(updates), *LOG_RANGE), state
+        return jnp.clip(log_alpha + jnp.asarray(updates), *_log_range(log_alpha.dtype)), state
 
     log_alpha = jnp.log(prior)
     return jnp.exp(lax.fori_loop(0, steps, step, (log_alpha, optimizer.init(log_alpha)))[0])

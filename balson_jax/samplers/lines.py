@@ -1,0 +1,291 @@
+"""How walkers move along lines through the simplex (see ``hit_and_run``)."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from .. import gaussian
+from ..density import Density, Pivoted
+from ..noise import InverseGamma
+from ..proposals import DirichletProposal, Proposal
+from ..random import points as unit_cube
+from ..random.truncated_normal import cut
+from ..random.variates import loggamma
+
+ENSEMBLES = 4
+CLOSENESS = 0.8
+"""How close the walkers of an ensemble begin to the first of them: 1 for at the same place."""
+
+SUBSETS = (4, 8)
+"""Directions in which so many components change are among those along which walkers move."""
+
+MAX_SHRINKS = 10
+WINDOW = 18.0
+"""Along a line, what is this many nats below the likelihood's peak is left out of sight."""
+
+SIGHT = 8.0
+"""How far a walker looks along a line, in e-folds of the probability beyond."""
+
+EXACT = lax.Precision.HIGHEST
+
+Direction = tuple[jax.Array, jax.Array]
+"""Directions of lines, ``(B, K, L)``, and the likelihood's root times them, ``(B, M, L)``."""
+
+
+class Walkers(NamedTuple):
+    """Walkers of B problems in two halves of L, the first of which moves; L counts H of each ensemble.
+
+    Attributes:
+      log_omega: where they are, ``(2, B, K, L)``.
+      omega: its exponential.
+      fitted: the likelihood's root times where they are, less its centre, ``(2, B, M, L)``.
+      precision: of the noise, relative to the quadratic's, ``(2, B, L)``.
+    """
+
+    log_omega: jax.Array
+    omega: jax.Array
+    fitted: jax.Array
+    precision: jax.Array
+
+
+class Lines:
+    """How walkers of B problems move: ``half`` of each ensemble at a time."""
+
+    def __init__(self, density: Density, half: int, exact: bool) -> None:
+        self.density = density
+        self.half = half
+        self.count = ENSEMBLES * half
+        self.prior = jnp.broadcast_to(density.prior, density.shape)
+        self.quadratic = density.quadratic() if isinstance(density, Pivoted) else None
+        self.is_exact = exact and self.quadratic is not None
+        subsets = [functools.partial(self.subset, size) for size in SUBSETS if size <= density.shape[1]]
+        self.kinds = [self.differences, self.pairs, *subsets]
+        pull = jnp.maximum(self.prior - 1, 0)
+        self.window = (WINDOW + 6 * pull.max(-1) + 0.5 * pull.sum(-1))[:, None]
+        self.sight = (SIGHT / jnp.minimum(self.prior.min(-1), 1))[:, None]
+
+    def start(self, key: jax.Array) -> Walkers:
+        """Return walkers at places more widely spread than the posterior."""
+        num_problems, num_components = self.density.shape
+        dtype = self.prior.dtype
+        points = unit_cube.coordinates(unit_cube.pseudo, key, 2 * self.count, start=0, dtype=dtype)
+        log_draws, _ = self._starts().draw(points)
+        draws = jnp.exp(log_draws).reshape(num_problems, num_components, 2, ENSEMBLES, self.half)
+        # Those of an ensemble around one of them: ensembles agree only when they have forgotten where they began.
+        omega = CLOSENESS * draws[:, :, :1, :, :1] + (1 - CLOSENESS) * draws
+        omega = jnp.moveaxis(omega, 2, 0).reshape(2, num_problems, num_components, self.count)
+        log_omega = jnp.log(jnp.maximum(omega, jnp.finfo(dtype).tiny))
+        empty = jnp.zeros((2, num_problems, 0, self.count), dtype)
+        walkers = Walkers(log_omega, omega, empty, jnp.ones((2, num_problems, self.count), dtype))
+        return self.refresh(jax.random.fold_in(key, 1), walkers)
+
+    def _starts(self) -> Proposal:
+        if self.quadratic is None:
+            return DirichletProposal(self.prior)
+        return gaussian.from_quadratic(self.quadratic, self.prior, prior_share=0.25, spread=2.0)
+
+    def refresh(self, key: jax.Array, walkers: Walkers) -> Walkers:
+        """Return the walkers with their sums and products computed anew, and new levels of the noise."""
+        log_omega = walkers.log_omega - jnp.log(_fold(jnp.add, walkers.omega))[..., None, :]
+        omega = jnp.exp(log_omega)
+        if self.quadratic is None:
+            return walkers._replace(log_omega=log_omega, omega=omega)
+        away = omega - self.quadratic.centre[:, :, None]
+        fitted = jnp.matmul(self.quadratic.root, away, precision=EXACT)
+        precision, noise = walkers.precision, self.density.noise
+        if isinstance(noise, InverseGamma):
+            linear = jnp.einsum("bk,sbkl->sbl", self.quadratic.gradient, away, precision=EXACT)
+            excess = jnp.maximum(linear + 0.5 * _fold(jnp.add, jnp.square(fitted)), 0)
+            shape = jnp.broadcast_to(noise.shape + 0.5 * self.density.num_rows, self.density.base.shape)[:, None]
+            precision = jnp.exp(loggamma(key, shape, excess.shape)) / (shape + excess)
+        return Walkers(log_omega, omega, fitted, precision)
+
+    def move(self, key: jax.Array, walkers: Walkers, number: jax.Array) -> Walkers:
+        """Move the first half, and let the other be first."""
+        choice_key, line_key = jax.random.split(key)
+        moving, other = (jax.tree.map(lambda leaf, i=i: leaf[i], walkers) for i in (0, 1))
+        direction = lax.switch(number // 2 % len(self.kinds), self.kinds, choice_key, other)
+        moved = (self.exactly if self.is_exact else self.by_slices)(line_key, moving, direction)
+        return jax.tree.map(lambda first, second: jnp.stack([first, second]), other, moved)
+
+    # --- directions ------------------------------------------------------------------------------------------
+
+    def differences(self, key: jax.Array, other: Walkers) -> Direction:
+        """Return differences between walkers of the other half, of the same ensemble."""
+        first, second = _two(key, self.count, self.half)
+        ensemble = jnp.arange(self.count) // self.half * self.half
+
+        def difference(leaf):
+            return leaf[:, :, ensemble + first] - leaf[:, :, ensemble + second]
+
+        return difference(other.omega), difference(other.fitted)
+
+    def pairs(self, key: jax.Array, other: Walkers) -> Direction:
+        """Return directions from one component to another."""
+        num_components = self.prior.shape[-1]
+        first, second = _two(key, self.count, num_components)
+        numbers = jnp.arange(num_components)[:, None]
+        direction = (numbers == first).astype(self.prior.dtype) - (numbers == second)
+        direction = jnp.broadcast_to(direction, other.omega.shape)
+        if self.quadratic is None:
+            return direction, other.fitted
+        return direction, self.quadratic.root[:, :, first] - self.quadratic.root[:, :, second]
+
+    def subset(self, size: int, key: jax.Array, other: Walkers) -> Direction:
+        """Return directions in which some components change, and as the likelihood lets them."""
+        num_problems, num_components = self.density.shape
+        dtype = self.prior.dtype
+        chosen = jax.random.permutation(key, num_components)[:size]
+        normals = jax.random.normal(jax.random.fold_in(key, 1), (size - 1, self.count), dtype)
+        root = jnp.zeros((num_problems, 0, num_components), dtype) if self.quadratic is None else self.quadratic.root
+        columns = root[:, :, chosen]
+        columns = columns[:, :, :-1] - columns[:, :, -1:]
+        identity = jnp.broadcast_to(jnp.eye(size - 1, dtype=dtype), (num_problems, size - 1, size - 1))
+        factor = jnp.linalg.qr(jnp.concatenate([columns, identity], 1), mode="r")
+        inverse = jax.scipy.linalg.solve_triangular(factor, identity)
+        steps = jnp.matmul(inverse, normals, precision=EXACT)
+        product = jnp.matmul(columns, steps, precision=EXACT)
+        steps = jnp.concatenate([steps, -steps.sum(1, keepdims=True)], 1)
+        return jnp.zeros_like(other.omega).at[:, chosen].set(steps), product
+
+    # --- moves -----------------------------------------------------------------------------------------------
+
+    def _curve(self, walkers: Walkers, direction: Direction) -> tuple[jax.Array, jax.Array]:
+        """Return curvature and slope of the negative log-likelihood along lines, ``(B, L)``."""
+        assert self.quadratic is not None
+        step, product = direction
+        linear = jnp.einsum("bk,bkl->bl", self.quadratic.gradient, step, precision=EXACT)
+        curvature = walkers.precision * _fold(jnp.add, jnp.square(product))
+        return curvature, walkers.precision * (linear + _fold(jnp.add, walkers.fitted * product))
+
+    def exactly(self, key: jax.Array, walkers: Walkers, direction: Direction) -> Walkers:
+        """Return walkers moved along lines to draws of cut normal distributions."""
+        curvature, slope = self._curve(walkers, direction)
+        step, product = direction
+        size = jnp.abs(step)
+        reach = jnp.where(size > 0, walkers.omega / jnp.where(size > 0, size, 1), jnp.inf)
+        low = _fold(jnp.minimum, jnp.where(step > 0, reach, jnp.inf))
+        high = _fold(jnp.minimum, jnp.where(step < 0, reach, jnp.inf))
+        movable = jnp.isfinite(low) & jnp.isfinite(high) & (low + high > 0)
+        low, high = jnp.where(movable, low, 1), jnp.where(movable, high, 1)
+        stiffness = jnp.maximum(jnp.sqrt(curvature), 1e-6 / (low + high))
+        interval = cut(slope / stiffness - low * stiffness, (low + high) * stiffness)
+        bits = jax.random.bits(key, (self.count,), unit_cube.bits_dtype(low.dtype))
+        from_low, from_high = interval.quantile(unit_cube.uniform(bits, low.dtype), unit_cube.uniform(~bits, low.dtype))
+        # From the nearer end, which keeps its digits.
+        length = jnp.where(from_low < from_high, from_low / stiffness - low, high - from_high / stiffness)
+        length = jnp.where(movable, length, 0)[:, None]
+        omega = jnp.maximum(walkers.omega + length * step, 0)
+        log_omega = jnp.log(jnp.maximum(omega, jnp.finfo(omega.dtype).tiny))
+        return walkers._replace(omega=omega, log_omega=log_omega, fitted=walkers.fitted + length * product)
+
+    def by_slices(self, key: jax.Array, walkers: Walkers, direction: Direction) -> Walkers:
+        """Return walkers moved along lines by a step of slice sampling."""
+        bits = jax.random.bits(key, (2 + MAX_SHRINKS, self.count), unit_cube.bits_dtype(self.prior.dtype))
+        level, offset, *shares = unit_cube.uniform(bits, self.prior.dtype)
+        shares = jnp.stack(shares)
+        step, product = direction
+        size, rises = jnp.abs(step), step > 0
+        tiny = jnp.finfo(size.dtype).tiny
+        log_size = jnp.log(jnp.where(size > 0, size, 1))
+        log_reach = jnp.where(size > 0, walkers.log_omega - log_size, jnp.inf)
+        log_low = _fold(jnp.minimum, jnp.where(rises, log_reach, jnp.inf))
+        log_high = _fold(jnp.minimum, jnp.where(rises, jnp.inf, log_reach))
+        curvature = slope = jnp.zeros_like(log_low)
+        if self.quadratic is not None:
+            curvature, slope = self._curve(walkers, direction)
+            log_low, log_high = self._within_sight(curvature, slope, log_low, log_high)
+        low, high = jnp.exp(log_low), jnp.exp(log_high)
+        length = low + high
+        movable = jnp.isfinite(length) & (length > 0)
+        low, length = jnp.where(movable, low, 0), jnp.where(movable, length, 1)
+        # What a component has left at the end towards which it falls; nothing, if it is the one that sets the end.
+        log_end = jnp.where(rises, log_low[:, None], log_high[:, None])
+        left = walkers.omega - size * jnp.where(size > 0, jnp.exp(log_end), 0)
+        gap = jnp.where(log_reach <= log_end, 0, jnp.maximum(left, tiny))
+        log_scale = log_size + jnp.log(length)[:, None]
+
+        def place(position):
+            """Return ``ln omega`` and omega at positions along the lines, the Jacobian, and the steps."""
+            log_up, log_down = -jax.nn.softplus(-position), -jax.nn.softplus(position)
+            up, down = jnp.exp(log_up) * length, jnp.exp(log_down) * length
+            omega = gap + size * jnp.where(rises, up[:, None], down[:, None])
+            at_end = log_scale + jnp.where(rises, log_up[:, None], log_down[:, None])
+            log_omega = jnp.where(gap > 0, jnp.log(jnp.maximum(omega, tiny)), at_end)
+            return log_omega, omega, log_up + log_down, up - low
+
+        def log_target(position):
+            log_omega, omega, jacobian, moved = place(position)
+            if self.quadratic is None:
+                log_likelihood = self.density.log_ratio(omega)
+            else:
+                log_likelihood = -moved * (slope + 0.5 * curvature * moved)
+            return jnp.einsum("bk,bkl->bl", self.prior - 1, log_omega, precision=EXACT) + log_likelihood + jacobian
+
+        here = jnp.where(movable, log_low - log_high, 0)
+        height = log_target(here) + jnp.log(level)
+
+        def searching(state):
+            return jnp.any(~state[-1]) & (state[0] < MAX_SHRINKS)
+
+        def shrink(state):
+            count, left, right, position, found = state
+            tried = left + shares[count] * (right - left)
+            hit = ~found & (log_target(tried) > height)
+            missed = ~found & ~hit
+            return (
+                count + 1,
+                jnp.where(missed & (tried < here), tried, left),
+                jnp.where(missed & (tried >= here), tried, right),
+                jnp.where(hit, tried, position),
+                found | hit,
+            )
+
+        # An interval of fixed width around the walker, at random; a walker that finds nothing in time stays.
+        left = here - self.sight * offset
+        state = jnp.int32(0), left, left + self.sight, here, ~movable | ~jnp.isfinite(height)
+        position = lax.while_loop(searching, shrink, state)[3]
+        log_omega, omega, _, length_moved = place(position)
+        moved = (movable & (position != here))[:, None]
+        fitted = walkers.fitted + jnp.where(moved, length_moved[:, None], 0) * product
+        return walkers._replace(
+            log_omega=jnp.where(moved, log_omega, walkers.log_omega),
+            omega=jnp.where(moved, omega, walkers.omega),
+            fitted=walkers.fitted if self.quadratic is None else fitted,
+        )
+
+    def _within_sight(
+        self, curvature: jax.Array, slope: jax.Array, log_low: jax.Array, log_high: jax.Array
+    ) -> tuple[jax.Array, jax.Array]:
+        """Return logarithms of the distances to the line's ends, or to where the likelihood has become nothing."""
+        low, high = jnp.exp(log_low), jnp.exp(log_high)
+        curved = curvature > 0
+        peak = jnp.where(curved, jnp.clip(-slope / jnp.where(curved, curvature, 1), -low, high), 0)
+        steepness = jnp.abs(slope + curvature * peak)
+        width = 2 * self.window / (steepness + jnp.sqrt(jnp.square(steepness) + 2 * curvature * self.window))
+        below, above = width - peak, width + peak
+        below, above = jnp.where(below > 0, below, width), jnp.where(above > 0, above, width)
+        return jnp.minimum(log_low, jnp.log(below)), jnp.minimum(log_high, jnp.log(above))
+
+
+def _fold(combine: Callable[[jax.Array, jax.Array], jax.Array], values: jax.Array) -> jax.Array:
+    """Return the sum, or the smallest, ... over the last axis but one; halves are folded, which a CPU vectorises."""
+    while values.shape[-2] > 1:
+        half = values.shape[-2] // 2
+        rest = values[..., 2 * half :, :]
+        values = jnp.concatenate([combine(values[..., :half, :], values[..., half : 2 * half, :]), rest], axis=-2)
+    return values[..., 0, :]
+
+
+def _two(key: jax.Array, count: int, number: int) -> tuple[jax.Array, jax.Array]:
+    """Return pairs of different integers below a number, each ``(count,)``."""
+    first_key, second_key = jax.random.split(key)
+    first = jax.random.randint(first_key, (count,), 0, number)
+    other = jax.random.randint(second_key, (count,), 0, number - 1)
+    return first, other + (other >= first)
