@@ -36,7 +36,7 @@ OPTIMISM = 3.0
 METHOD_NAMES = (IS.name, TG.name, HitAndRun.name)
 FEW_DRAWS, MANY_DRAWS = 2048, 65_536
 MAX_MOVES = 1 << 16
-BEYOND_REMEDY = Status.NONFINITE | Status.IMPROPER | Status.ROUNDING
+BEYOND_REMEDY = Status.IMPROPER | Status.ROUNDING
 """Troubles that no sampler cures."""
 
 
@@ -45,11 +45,12 @@ BEYOND_REMEDY = Status.NONFINITE | Status.IMPROPER | Status.ROUNDING
 class Auto:
     """For each problem the cheapest method that gives enough effective draws and can be trusted; the default.
 
-    In this order: ``IS`` from the prior, unless the data are plainly too strong for it; ``TG``, up to 16 components;
-    ``HitAndRun``. ``posterior.method`` tells which was used. What no method could do is flagged in ``status``.
+    In this order: ``IS`` from the prior, unless the data are plainly too strong for it; ``TG``, for linear problems of up
+    to 16 components (a model may have several peaks, of which ``TG`` would see one); ``HitAndRun``.
+    ``posterior.method`` tells which was used. What no method could do is flagged in ``status``.
 
     Where the choice can't depend on the data, inside ``jit``, ``vmap`` or ``grad``, or for a problem spread over a mesh
-    of devices, it is ``TG()`` up to 16 components and ``HitAndRun()`` above.
+    of devices, it is ``TG()`` for linear problems up to 16 components, ``HitAndRun()`` above, ``IS()`` for models.
 
     Attributes:
       target_ess: how many effective draws each problem is to have.
@@ -67,9 +68,11 @@ class Auto:
     def __post_init__(self) -> None:
         check_sizes(self)
 
-    def fixed(self, num_components: int) -> Method:
+    def fixed(self, problem: Problem) -> Method:
         """Return the method for problems whose values are not known."""
-        if num_components <= MAX_GAUSSIAN:
+        if not isinstance(problem, LinearProblem):
+            return IS(match=self.match, keep=self.keep)
+        if problem.num_components <= MAX_GAUSSIAN:
             return TG(match=self.match, keep=self.keep)
         return HitAndRun(target_ess=self.target_ess, match=self.match, keep=self.keep, exact_lines=False)
 
@@ -77,7 +80,7 @@ class Auto:
         """Return the methods to try, the cheapest first."""
         common: dict[str, Any] = {"match": self.match, "keep": self.keep}
         rungs: list[Method] = [IS(num_draws=MANY_DRAWS // 2, **common)]
-        if problem.num_components <= MAX_GAUSSIAN:
+        if isinstance(problem, LinearProblem) and problem.num_components <= MAX_GAUSSIAN:
             rungs += [TG(num_draws=FEW_DRAWS, **common), TG(num_draws=MANY_DRAWS, **common)]
         exact = bool((np.asarray(problem.prior) == 1).all())
         return [
@@ -90,7 +93,7 @@ def escalate(key: jax.Array, problem: Problem, method: Auto) -> Posterior:
     """Return the posterior by the cheapest methods that do; see ``Auto``."""
     concrete = all(validation.is_concrete(leaf) for leaf in (key, *jax.tree.leaves(problem)))
     if not concrete or placement_of(problem) is not None:
-        return fit_by(key, problem, method.fixed(problem.num_components))
+        return fit_by(key, problem, method.fixed(problem))
     batch = problem.batch_shape
     count = math.prod(batch)
     ladder = method.ladder(problem)
@@ -98,6 +101,7 @@ def escalate(key: jax.Array, problem: Problem, method: Auto) -> Posterior:
         return _as_auto(fit_by(key, problem, ladder[0]))
     flat = problem.flatten_batch()
     expected = np.asarray(_expected_shares(flat)) if isinstance(flat, LinearProblem) else np.ones(count)
+    hopeless = ~np.broadcast_to(np.asarray(flat.is_valid()), (count,))
     found: Posterior | None = None
     pending = np.arange(count)
     for rung, sampler in enumerate(ladder):
@@ -109,7 +113,7 @@ def escalate(key: jax.Array, problem: Problem, method: Auto) -> Posterior:
         part = _fit_some(jax.random.fold_in(key, rung), flat, chosen, sampler)
         found = _scatter(found, part, chosen, count)
         status, ess = np.asarray(part.status), np.asarray(part.ess)
-        good = ((status == 0) & (ess >= method.target_ess)) | ((status & int(BEYOND_REMEDY)) > 0)
+        good = ((status == 0) & (ess >= method.target_ess)) | ((status & int(BEYOND_REMEDY)) > 0) | hopeless[chosen]
         pending = np.sort(np.concatenate([pending[~promising], chosen[~good]]))
         if not len(pending):
             break

@@ -85,9 +85,12 @@ def resolve(method: Any, problem: Problem) -> Method | Auto:
         )
     if isinstance(method, HitAndRun | Auto):
         validation.require_positive("target_ess", validation.float_array("target_ess", method.target_ess))
-    if isinstance(method, HitAndRun) and method.exact_lines is None:
+    if isinstance(method, HitAndRun):
         prior = validation.known(problem.prior)
-        method = dataclasses.replace(method, exact_lines=prior is not None and bool((prior == 1).all()))
+        is_flat = prior is not None and bool((prior == 1).all())
+        if method.exact_lines and prior is not None and not is_flat:
+            raise ValueError("exact_lines=True needs a prior of 1 for all components; leave it out")
+        method = dataclasses.replace(method, exact_lines=is_flat if method.exact_lines is None else method.exact_lines)
     limit = MAX_DIMS // 2 - 1
     if getattr(method, "points", None) == "sobol" and num_components > limit:
         raise ValueError(f'points="sobol" serves up to {limit} components, not {num_components}; pass points="pseudo"')

@@ -63,7 +63,6 @@ class TruncatedGaussian:
             centre = mean[:, None] + jnp.einsum("bj,bjl->bl", gain, deviations, precision=lax.Precision.HIGHEST)
             conditional = _Conditional.of(centre, scale[:, None], left, alpha[:, None])
             log_x, x, left = conditional.draw(below, above)
-            log_x = jnp.maximum(log_x, tiny)
             density = density + conditional.log_density(log_x, left)
             deviations = lax.dynamic_update_index_in_dim(deviations, x - mean[:, None], index, 1)
             return (deviations, left, density), log_x
@@ -139,7 +138,9 @@ class _Conditional:
         within = jnp.where(in_pole, below / jnp.where(in_pole, self.share, 1), 1)
         log_pole = jnp.log(self.pole_width) + jnp.log(within) / self.alpha
         pole = jnp.exp(log_pole)
-        log_x, x = jnp.where(in_pole, log_pole, jnp.log(x)), jnp.where(in_pole, pole, x)
+        # A draw from the pole may be smaller than any float; its logarithm is kept.
+        log_smooth = jnp.log(jnp.maximum(x, jnp.finfo(x.dtype).tiny))
+        log_x, x = jnp.where(in_pole, log_pole, log_smooth), jnp.where(in_pole, pole, x)
         return log_x, x, jnp.where(in_pole, jnp.maximum(self.left - pole, 0), left)
 
     def log_density(self, log_x, later):

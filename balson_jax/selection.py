@@ -124,12 +124,8 @@ def compare(
         np.stack([np.asarray(getattr(found, field)) for found in posteriors.values()])
         for field in ("log_evidence", "log_evidence_stderr", "status")
     )
-    without = [name for name, found in posteriors.items() if "hit_and_run" in np.unique(found.method)]
-    if without:
-        raise ValueError(
-            f"candidates {', '.join(without)} were fitted by Markov chains, which don't tell the evidence; fit with "
-            'method="tg" or "is", with more draws if status asks for them'
-        )
+    for name, posterior in posteriors.items():
+        _require_evidence(f"candidate {name!r}", posterior)
     evidence = np.where(np.isnan(evidence), -np.inf, evidence)
     order = np.argsort(-evidence.reshape(len(evidence), -1).sum(-1), kind="stable")
     names = tuple(list(posteriors)[i] for i in order)
@@ -139,6 +135,14 @@ def compare(
     if mixed or sharpened:
         weights = np.full_like(weights, np.nan)
     return Comparison(names, evidence[order], errors[order], weights, status[order], posteriors)
+
+
+def _require_evidence(name: str, posterior: Posterior) -> None:
+    if "hit_and_run" in np.unique(posterior.method):
+        raise ValueError(
+            f'{name} was fitted by Markov chains, which don\'t tell the evidence; fit with method="tg" or "is", with '
+            "more draws if status asks for them"
+        )
 
 
 def _posterior(name: Any, value: Any, key: Any, problem: Problem | None, method: str | Method) -> Posterior:
@@ -249,6 +253,7 @@ def tune(
         raise ValueError("there is nothing to tune; pass a grid of prior, total or noise")
     found = fit(key, _on_grid(problem, grids), method)
     _warn_of_sharpened(["method"] if found.sharpened else [])
+    _require_evidence("the grid, or some of it,", found)
 
     batch, sizes = problem.batch_shape, found.batch_shape[:3]
     flat = jax.tree.map(lambda leaf: leaf.reshape(math.prod(sizes), *leaf.shape[3:]), found)

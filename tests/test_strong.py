@@ -110,6 +110,45 @@ def test_intervals_of_chains_against_the_exact_distribution_function():
         assert abs(below - probability) < Z * np.sqrt(0.1 * 0.9 / 4096) + 1e-3
 
 
+@thinned("name", ["hit_and_run"], ["tg", "variational"])
+def test_extreme_priors_against_quadrature(name):
+    """Poles that hold nearly all of the mass below the smallest float, and priors stronger than the data."""
+    design = np.array([[1, 0.2], [0.3, 1], [0.5, -0.4]])
+    cases = [
+        ((0.01, 1000.0), 1e4, 0.003),
+        ((0.01, 0.01), 0.3, 0.003),
+        ((0.05, 0.9), 1e4, 0.003),
+        ((1000.0, 1000.0), 1e4, 0.3),
+        ((1000.0, 1000.0), 0.01, 0.3),
+        ((1.0, 1.0), 0.01, 0.3),
+    ]
+    targets = np.stack([design @ [first, 1 - first] for _, _, first in cases])
+    noise, prior = np.array([case[1] for case in cases]), np.stack([case[0] for case in cases])
+    method = METHODS[name] if name == "hit_and_run" else name
+    found = balson.fit(KEY, balson.linear_problem(design, targets, noise=noise, prior=prior), method)
+    assert (found.status == 0).all()
+    for i in range(len(cases)):
+        exact = exact_posterior(design, targets[i], prior[i], noise=noise[i])
+        std = np.sqrt(exact.variance[0])
+        assert float(found.mean[i, 0]) == pytest.approx(exact.mean[0], abs=Z * std / np.sqrt(float(found.ess[i])))
+        # Of heavy tails the variance is known less well than the mean.
+        assert float(found.std[i, 0]) == pytest.approx(std, rel=0.35 if prior[i].min() < 0.02 else 0.05)
+
+
+def parabola(theta, _):
+    return jnp.stack([(theta[0] - 0.5) ** 2, 0 * theta[0]])
+
+
+def test_auto_sees_both_peaks_of_a_model():
+    """Where a Gaussian at the optimum would see one of them."""
+    problem = balson.model_problem(parabola, None, jnp.array([0.04, 0.0]), 2, noise=4e-4)
+    found = balson.fit(KEY, problem)
+    found.raise_for_status()
+    assert found.method != "tg"
+    assert float(found.mean[0]) == pytest.approx(0.5, abs=0.03)
+    assert float(found.std[0]) == pytest.approx(0.2, abs=0.01)
+
+
 def test_densities_of_concentrated_dirichlets_keep_their_digits():
     """In float32, where the logarithms of gamma functions alone are off by several nats."""
     for alpha in ([4e5, 2.8e6], [50.0, 1e7, 3.0], [1e3, 2e3, 0.5], [0.3, 0.8], [1.0, 1.0, 1.0]):
@@ -296,7 +335,7 @@ def test_auto_walks_where_no_proposal_serves(num_components):
     assert (found.ess >= 400).all()
     # The truth is one draw of each posterior.
     assert (np.abs(found.mean - theta) < 6 * np.asarray(found.std)).all()
-    with pytest.raises(ValueError, match="Markov chains, which don't tell the evidence"):
+    with pytest.raises(ValueError, match="was fitted by Markov chains, which don't tell"):
         balson.compare({"walked": found})
 
 

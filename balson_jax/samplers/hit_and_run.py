@@ -31,6 +31,9 @@ BATCHES = 8
 """A round of an ensemble is cut into so many batches, whose means tell the standard error."""
 
 MIN_WALKERS = 64
+SQUARES_VARIANCE = 4.0
+"""Variance of a squared deviation, in units of the squared variance: between a normal's, 2, and an exponential's, 8."""
+
 FIRST_ROUND = 4
 """How many times walkers are recorded in each batch of the first round."""
 
@@ -46,7 +49,7 @@ class HitAndRun:
 
     Attributes:
       target_ess: a round counts if its ``ess`` is at least this, and ``rhat`` at most 1.01.
-      max_moves: moves of a walker after which to give up, and to say so in ``status``.
+      max_moves: moves of a walker after which to take what there is; ``status`` tells if that can't be trusted.
       walkers: in each of the four ensembles, a power of two, at least 8; ``None`` for at least twice the components.
       match: rule for the precision of the approximating Dirichlet (see ``dirichlet.from_moments``).
       keep: how many draws the posterior keeps, for intervals, samples and predictions: a power of two, or 0 for none.
@@ -143,7 +146,8 @@ def hit_and_run(key: jax.Array, density: Density, method: HitAndRun) -> weights.
             lambda new, old: jnp.where(done.reshape(1, -1, *(1,) * (new.ndim - 2)), old, new), found, parts
         )
         ess, rhat, _ = _diagnose(parts)
-        done = done | ((ess >= method.target_ess) & (rhat <= MAX_RHAT))
+        # The first round is for coming in from afar.
+        done = done | ((moves > 0) & (ess >= method.target_ess) & (rhat <= MAX_RHAT))
         return walkers, moves + BATCHES * length * stride, 2 * length, parts, done
 
     parts = jax.tree.map(
@@ -179,7 +183,11 @@ def _diagnose(parts: weights.Moments) -> tuple[jax.Array, jax.Array, jax.Array]:
     halves = parts.mean.reshape(2 * ENSEMBLES, BATCHES // 2, *parts.mean.shape[1:]).mean(1)
     between = jnp.var(halves, 0, ddof=1)
     within = jnp.where(still, 1, variance - jnp.minimum(jnp.var(halves, 0), 0.99 * variance))
-    rhat = jnp.where(still, 1, jnp.sqrt(1 + between / within))
+    # Of squares too: outliers on both sides leave the means alone.
+    squares = parts.spread / parts.mass[..., None] + jnp.square(parts.mean - whole.mean)
+    squares = squares.reshape(2 * ENSEMBLES, BATCHES // 2, *squares.shape[1:]).mean(1)
+    unequal = jnp.var(squares, 0, ddof=1) / jnp.where(still, 1, SQUARES_VARIANCE * jnp.square(variance))
+    rhat = jnp.where(still, 1, jnp.sqrt(1 + jnp.maximum(between / within, unequal)))
     return ess.min(-1), rhat.max(-1), jnp.sqrt(error_square)
 
 

@@ -15,8 +15,8 @@ from ..density import Density, Pivoted
 from ..noise import InverseGamma
 from ..proposals import DirichletProposal, Proposal
 from ..random import points as unit_cube
+from ..random.gamma_quantile import unlifted
 from ..random.truncated_normal import cut
-from ..random.variates import loggamma
 
 ENSEMBLES = 4
 CLOSENESS = 0.8
@@ -103,7 +103,10 @@ class Lines:
             linear = jnp.einsum("bk,sbkl->sbl", self.quadratic.gradient, away, precision=EXACT)
             excess = jnp.maximum(linear + 0.5 * _fold(jnp.add, jnp.square(fitted)), 0)
             shape = jnp.broadcast_to(noise.shape + 0.5 * self.density.num_rows, self.density.base.shape)[:, None]
-            precision = jnp.exp(loggamma(key, shape, excess.shape)) / (shape + excess)
+            bits = jax.random.bits(key, (2, 1, self.count), unit_cube.bits_dtype(shape.dtype))
+            # A shape is half a row at least, for which quantiles need no second number.
+            draws = jax.vmap(lambda own: unlifted(own, shape)[:, 0])(bits)
+            precision = jnp.exp(draws) / (shape + excess)
         return Walkers(log_omega, omega, fitted, precision)
 
     def move(self, key: jax.Array, walkers: Walkers, number: jax.Array) -> Walkers:
@@ -118,13 +121,20 @@ class Lines:
 
     def differences(self, key: jax.Array, other: Walkers) -> Direction:
         """Return differences between walkers of the other half, of the same ensemble."""
-        first, second = _two(key, self.count, self.half)
         ensemble = jnp.arange(self.count) // self.half * self.half
-
-        def difference(leaf):
-            return leaf[:, :, ensemble + first] - leaf[:, :, ensemble + second]
-
-        return difference(other.omega), difference(other.fitted)
+        first, second = (other.omega[:, :, ensemble + pick] for pick in _two(key, self.count, self.half))
+        difference = first - second
+        # Close to a vertex rounding would leave the plane: the largest component is what the others leave.
+        mass = jnp.maximum(first, second)
+        is_largest = mass >= _fold(jnp.maximum, mass)[:, None]
+        is_largest = is_largest & (jnp.cumsum(is_largest, axis=1) == 1)
+        others = jnp.where(is_largest, 0, difference)
+        direction = jnp.where(is_largest, -_fold(jnp.add, others)[:, None], difference)
+        size = _fold(jnp.maximum, jnp.abs(direction))[:, None]
+        direction = direction / jnp.where(size > 0, size, 1)
+        if self.quadratic is None:
+            return direction, other.fitted
+        return direction, jnp.matmul(self.quadratic.root, direction, precision=EXACT)
 
     def pairs(self, key: jax.Array, other: Walkers) -> Direction:
         """Return directions from one component to another."""
