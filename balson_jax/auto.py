@@ -45,8 +45,8 @@ BEYOND_REMEDY = Status.IMPROPER | Status.ROUNDING
 class Auto:
     """For each problem the cheapest method that gives enough effective draws and can be trusted; the default.
 
-    In this order: ``IS`` from the prior, unless the data are plainly too strong for it; ``TG``, for linear problems of up
-    to 16 components (a model may have several peaks, of which ``TG`` would see one); ``HitAndRun``.
+    In this order: ``IS`` from the prior, unless the data are plainly too strong for it; ``TG``, for linear problems
+    with up to 16 components (a model may have several peaks, of which ``TG`` would see one); ``HitAndRun``.
     ``posterior.method`` tells which was used. What no method could do is flagged in ``status``.
 
     Where the choice can't depend on the data, inside ``jit``, ``vmap`` or ``grad``, or for a problem spread over a mesh

@@ -43,13 +43,14 @@ class Posterior:
       mean_stderr: Monte Carlo standard error of ``mean``, ``(..., P)``.
       log_evidence: log of the marginal likelihood, constants included; for RSIRS and ISIRS that of the last round. With
         ``noise="estimate"`` it has an arbitrary constant, and compares only with others of the kind.
-      log_evidence_stderr: its Monte Carlo standard error, plus the rounding of a large number.
+      log_evidence_stderr: its Monte Carlo standard error, plus the rounding of a large number; infinite for chains,
+        whose evidence is NaN.
       acceptance_rate: evidence over the likelihood's bound: what rejection sampling accepts; NaN where a model with
         noise to be estimated has no bound.
       ess: effective number of draws (of the worst round).
       pareto_k: shape of the weights' tail (of the worst round); ``-inf`` where all weights are equal, as for RS;
-        NaN with ``diagnose_tail=False``.
-      rhat: how well independent Markov chains agree, at best 1; NaN for methods without chains.
+        NaN with ``diagnose_tail=False`` and for chains, which have no weights.
+      rhat: how well independent Markov chains agree, at best 1; 1 for methods without chains.
       dirichlet_misfit: the largest factor by which a variance of omega differs from that of the approximating
         Dirichlet; 1 if all agree. Where it is large, ``alpha`` and ``theta`` describe the posterior poorly; means,
         standard deviations, intervals and draws don't depend on them.

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from .posterior import Posterior
 
 MAX_ROWS = 30
+CHAINS = "hit_and_run"
 
 
 def summarize(posterior: Posterior, level: float) -> str:
@@ -44,7 +45,7 @@ def _single(posterior: Posterior, level: float) -> str:
 
 
 def _quality(posterior: Posterior) -> str:
-    if np.isfinite(float(posterior.rhat)):
+    if posterior.method == CHAINS:
         return f"R-hat {float(posterior.rhat):.3f}"
     rate = _finite(posterior.acceptance_rate, ".3g")
     return f"Pareto k {_finite(posterior.pareto_k, '.2f')}   acceptance rate {rate}"
@@ -78,14 +79,14 @@ def _batch(posterior: Posterior) -> str:
     for label, values in (
         ("effective draws", posterior.ess),
         ("Pareto k", posterior.pareto_k),
-        ("R-hat", posterior.rhat),
+        *([("R-hat", posterior.rhat)] if CHAINS in np.unique(posterior.method) else []),
         ("acceptance rate", posterior.acceptance_rate),
         ("log-evidence", posterior.log_evidence),
     ):
         ordered = np.sort(np.asarray(values, np.float64).reshape(-1))
         if np.isnan(ordered).all():
             continue
-        ordered = ordered[~np.isnan(ordered)] if label in ("Pareto k", "R-hat") else ordered
+        ordered = ordered[~np.isnan(ordered)] if label == "Pareto k" else ordered
         middle = ordered[[(len(ordered) - 1) // 2, len(ordered) // 2]]
         median = middle.mean() if np.isfinite(middle).all() else middle[0]
         lines.append(

@@ -241,7 +241,7 @@ class Estimate:
       acceptance_rate: the mean weight over its certified upper bound.
       ess: effective sample size.
       pareto_k: shape of the weights' tail; NaN unless asked for.
-      rhat: how well chains agree; NaN if there are none.
+      rhat: how well chains agree; 1 if there are none.
       status: ``Status`` as an integer.
       draws: features of kept draws, ``(B, F, D)``.
       draw_weights: their weights, ``(B, D)``, of sum one.
@@ -288,7 +288,7 @@ def estimate(parts: Moments, log_peak: jax.Array, num_draws: int) -> Estimate:
         acceptance_rate=jnp.exp(log_mean_weight),
         ess=ess,
         pareto_k=k,
-        rhat=jnp.full_like(ess, jnp.nan),
+        rhat=jnp.ones_like(ess),
         status=verdict(ess, k, num_draws),
         draws=draws,
         draw_weights=draw_weights,

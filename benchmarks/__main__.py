@@ -17,12 +17,15 @@ from rich.console import Console
 
 from .report import Result, show, write
 
-GROUPS = ("draws", "weights", "fits", "scaling", "accuracy")
+GROUPS = ("draws", "weights", "fits", "scaling", "accuracy", "strong")
+ON_DEMAND = {"strong"}  # takes an hour
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="balson bench", description=__doc__)
-    parser.add_argument("groups", nargs="*", metavar="group", help=f"some of {', '.join(GROUPS)}; all by default")
+    parser.add_argument(
+        "groups", nargs="*", metavar="group", help=f"some of {', '.join(GROUPS)}; all but the last by default"
+    )
     parser.add_argument("--quick", action="store_true", help="small sizes and no scaling, in about a minute")
     parser.add_argument("--check", action="store_true", help="exit with an error if a target is missed")
     parser.add_argument("--out", type=pathlib.Path, default=pathlib.Path("bench_results"), help="where to write")
@@ -32,7 +35,8 @@ def main() -> None:
         parser.error(f"no group {', '.join(sorted(unknown))}; there are {', '.join(GROUPS)}")
     options.out.mkdir(parents=True, exist_ok=True)
     console, results = Console(), {}
-    for name in options.groups or [name for name in GROUPS if not (options.quick and name == "scaling")]:
+    skipped = ON_DEMAND | ({"scaling"} if options.quick else set())
+    for name in options.groups or [name for name in GROUPS if name not in skipped]:
         group = importlib.import_module(f".{name}", __package__)
         start = time.perf_counter()
         with console.status(f"{name} …"):

@@ -1,7 +1,23 @@
 """Fixtures shared by the tests."""
 
+import gc
+import pathlib
+
 import jax
 import pytest
+
+MAPS = pathlib.Path("/proc/self/maps")
+MANY_MAPS = 30_000
+"""A process may have about 65,000 maps of memory; each compiled program takes several."""
+
+
+@pytest.fixture(autouse=True, scope="module")
+def few_compiled_programs():
+    """Forget compiled programs after a module, if there are so many that the next might not find a place."""
+    yield
+    if MAPS.exists() and MAPS.read_text().count("\n") > MANY_MAPS:
+        jax.clear_caches()
+        gc.collect()
 
 
 @pytest.fixture

@@ -303,6 +303,7 @@ def test_troubles_of_a_traced_method_end_in_status(make, value):
     assert balson.Status.NONFINITE in balson.Status(int(found.status))
 
 
+@pytest.mark.slow
 def test_a_narrow_posterior_is_the_same_in_a_batch_and_alone():
     """A thousand times narrower than the prior: the batch must not lose the variance to cancellation."""
     target, method = np.array([0.05, 0.95]), balson.IS(1 << 20)
@@ -342,7 +343,7 @@ def test_a_collapsed_fit_says_so(name):
         assert balson.Status.BUDGET in status
     else:
         assert balson.Status.HIGH_PARETO_K in status
-    for leaf in jax.tree.leaves(dataclasses.replace(found, rhat=None)):
+    for leaf in jax.tree.leaves(found):
         assert not jnp.isnan(leaf).any()
     assert found.mean.sum() == pytest.approx(1, abs=1e-4)
     assert found.theta.sum() == pytest.approx(1, abs=1e-4)

@@ -132,6 +132,7 @@ def test_bounds_of_rejection_sampling():
     assert "acceptance rate –" in repr(unbounded)
 
 
+@pytest.mark.slow
 def test_outputs_and_inputs_of_any_shape():
     inputs = {"x": np.linspace(0, 1, 5), "shift": 0.1}
 

@@ -141,6 +141,7 @@ def test_rounds_of_importance_sampling_are_isirs(results):
     assert (np.abs(before.alpha.sum(-1) / whole.alpha.sum(-1) - 1) > 1e-2).mean() > 0.9
 
 
+@pytest.mark.slow
 def test_sensitivity_is_scanned_drawn_and_judged(monkeypatch, tmp_path, results):
     for module in (sensitivity, figures):
         monkeypatch.setattr(module, "MAX_ROUNDS", 1)

@@ -157,7 +157,7 @@ def test_the_table_of_a_bad_fit_says_what_to_do():
 def test_repr_inside_a_trace(found):
     seen = []
     jax.jit(lambda posterior: seen.append(repr(posterior)))(found)
-    assert seen == ["Posterior(method='is', ...)"]
+    assert seen == ["Posterior(methods=('is', 'tg', 'hit_and_run'), ...)"]
 
 
 def test_status_ok_does_not_raise(found, batch):

@@ -91,6 +91,7 @@ def test_many_blocks_of_gappy_targets(monkeypatch):
         np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_missing_values_inside_a_trace():
     broken = jnp.asarray(TARGETS).at[1, 4].set(jnp.nan)
     fitted = jax.jit(lambda y: fit(jnp.asarray(DESIGN), y, noise=0.4, missing="drop"))(broken)

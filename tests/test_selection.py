@@ -17,7 +17,7 @@ X = np.linspace(-1, 1, 100)
 DESIGN = X[:, None] ** np.arange(5)
 
 
-@thinned("largest", [3], [4])
+@thinned("largest", [], [3, 4])
 def test_evidence_finds_the_degree_of_a_polynomial(largest):
     """True degree 2, others to choose from, noise unknown; 200 data sets."""
     noise = 0.1 * np.random.default_rng(1).normal(size=(200, 100))
@@ -95,6 +95,7 @@ def test_what_does_not_compare(small):
         balson.compare({"a": 3}, key=KEY)
 
 
+@pytest.mark.slow
 def test_a_grid_is_what_single_fits_give():
     target = DESIGN[:, :3] @ [0.3, 0.2, 0.5] + 0.2 * np.random.default_rng(3).normal(size=100)
     options = {"constraint": "at_most", "slack_prior": 2.0}

@@ -96,6 +96,7 @@ def test_against_quadrature(name, num_components):
             assert abs(float(found.log_evidence[i]) - exact.log_evidence) < tolerance
 
 
+@pytest.mark.slow
 def test_intervals_of_chains_against_the_exact_distribution_function():
     """Kept draws of two components, by the probability below the interval's ends."""
     design, target = np.array([[1.0, 0.2], [0.3, 1.0]]), np.array([0.4, 0.9])
@@ -222,7 +223,7 @@ def exponential(theta, inputs):
     return jnp.exp(inputs @ theta) - 1
 
 
-@thinned("name", ["tg"], ["hit_and_run", "variational"])
+@thinned("name", [], ["tg", "hit_and_run", "variational"])
 def test_models_that_are_not_linear(name):
     """A model against plain importance sampling with many draws."""
     rng = np.random.default_rng(5)
@@ -318,6 +319,7 @@ def test_auto_takes_the_cheapest_method_that_serves():
     assert balson.fit(KEY, balson.linear_problem(design, targets[:0], noise=1.0)).batch_shape == (0,)
 
 
+@pytest.mark.slow
 def test_auto_inside_a_trace_makes_a_fixed_choice():
     problem, _ = pixels(0, 3, 40, 4, 0.01)
     inside = jax.jit(lambda p: balson.fit(KEY, p))(problem)

@@ -163,7 +163,7 @@ def _estimate(density, moments, accepted, proposals, violations, method) -> weig
         acceptance_rate=rate,
         ess=count,
         pareto_k=jnp.full_like(count, -jnp.inf),
-        rhat=jnp.full_like(count, jnp.nan),
+        rhat=jnp.ones_like(count),
         status=status.astype(jnp.int32),
         draws=draws,
         draw_weights=draw_weights,
