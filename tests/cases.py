@@ -64,3 +64,20 @@ def batch(num_components: int) -> Batch:
     clean = np.einsum("pnk,pk->pn", design, omega * total[:, None])
     target = clean + noise[:, None] * rng.normal(size=clean.shape)
     return Batch(design, target, noise, np.array([prior for prior, _ in grid]), total)
+
+
+def spectra(rng: np.random.Generator, num_rows: int, num_components: int) -> np.ndarray:
+    """Return smooth columns that are much alike."""
+    x = np.linspace(0, 1, num_rows)[:, None, None]
+    places, widths = rng.uniform(size=(3, num_components)), rng.uniform(0.1, 0.4, (3, num_components))
+    bumps = rng.uniform(-0.3, 0.5, (3, num_components)) * np.exp(-0.5 * np.square((x - places) / widths))
+    return rng.uniform(0.3, 0.5, num_components) + bumps.sum(1)
+
+
+def pixels(seed, count, num_rows, num_components, noise, **options):
+    """Return problems that share a design, and the abundances behind them."""
+    rng = np.random.default_rng(seed)
+    design = spectra(rng, num_rows, num_components)
+    theta = rng.dirichlet(np.ones(num_components), count)
+    target = theta @ design.T + noise * rng.normal(size=(count, num_rows))
+    return balson.linear_problem(design, target, noise=options.pop("level", noise), **options), theta

@@ -125,7 +125,7 @@ def test_the_bound_of_equation_one_is_named():
         reference.interior_point(np.eye(2), np.ones(2), constraint="signed")
 
 
-@thinned("options", [(None, None)], [(0.5, 2.0)])
+@thinned("options", [], [(None, None), (0.5, 2.0)])
 def test_bayesian_lasso_agrees_with_numpyro(options, x64):
     """Noise and penalty sampled, or both given: posterior means of two samplers within 4 standard errors."""
     import numpyro

@@ -9,6 +9,7 @@ import pytest
 from cases import thinned
 
 import balson_jax as balson
+from balson_jax.fitting import fit_from
 from balson_jax.problem import _reduce
 
 KEY = jax.random.key(0)
@@ -72,10 +73,10 @@ def test_targets_with_other_gaps_compile_nothing():
         return np.where(rng.uniform(size=TARGETS.shape) < 0.3, np.nan, TARGETS)
 
     fit(DESIGN, gappy(0), missing="drop")
-    sizes = _reduce._cache_size(), balson.fit.__globals__["_fit"]._cache_size()
+    sizes = _reduce._cache_size(), fit_from._cache_size()
     for seed in (1, 2, 3):
         fit(DESIGN, gappy(seed), missing="drop")
-    assert (_reduce._cache_size(), balson.fit.__globals__["_fit"]._cache_size()) == sizes
+    assert (_reduce._cache_size(), fit_from._cache_size()) == sizes
 
 
 def test_many_blocks_of_gappy_targets(monkeypatch):

@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from cases import thinned
+from cases import pixels, spectra, thinned
 from quadrature import posterior as exact_posterior
 from scipy import stats
 
@@ -28,23 +28,6 @@ METHODS = {
 PRIORS = (0.3, 1.0, 5.0)
 
 
-def spectra(rng: np.random.Generator, num_rows: int, num_components: int) -> np.ndarray:
-    """Return smooth columns that are much alike."""
-    x = np.linspace(0, 1, num_rows)[:, None, None]
-    places, widths = rng.uniform(size=(3, num_components)), rng.uniform(0.1, 0.4, (3, num_components))
-    bumps = rng.uniform(-0.3, 0.5, (3, num_components)) * np.exp(-0.5 * np.square((x - places) / widths))
-    return rng.uniform(0.3, 0.5, num_components) + bumps.sum(1)
-
-
-def pixels(seed, count, num_rows, num_components, noise, **options):
-    """Return problems that share a design, and the abundances behind them."""
-    rng = np.random.default_rng(seed)
-    design = spectra(rng, num_rows, num_components)
-    theta = rng.dirichlet(np.ones(num_components), count)
-    target = theta @ design.T + noise * rng.normal(size=(count, num_rows))
-    return balson.linear_problem(design, target, noise=options.pop("level", noise), **options), theta
-
-
 # --- against quadrature ----------------------------------------------------------------------------------------------
 
 
@@ -56,7 +39,7 @@ def pixels(seed, count, num_rows, num_components, noise, **options):
         pytest.param("variational", 3, marks=pytest.mark.slow),
         pytest.param("tg", 2, marks=pytest.mark.slow),
         pytest.param("hit_and_run", 2, marks=pytest.mark.slow),
-        ("variational", 2),
+        pytest.param("variational", 2, marks=pytest.mark.slow),
     ],
 )
 def test_against_quadrature(name, num_components):
@@ -136,20 +119,6 @@ def test_extreme_priors_against_quadrature(name):
         assert float(found.std[i, 0]) == pytest.approx(std, rel=0.35 if prior[i].min() < 0.02 else 0.05)
 
 
-def parabola(theta, _):
-    return jnp.stack([(theta[0] - 0.5) ** 2, 0 * theta[0]])
-
-
-def test_auto_sees_both_peaks_of_a_model():
-    """Where a Gaussian at the optimum would see one of them."""
-    problem = balson.model_problem(parabola, None, jnp.array([0.04, 0.0]), 2, noise=4e-4)
-    found = balson.fit(KEY, problem)
-    found.raise_for_status()
-    assert found.method != "tg"
-    assert float(found.mean[0]) == pytest.approx(0.5, abs=0.03)
-    assert float(found.std[0]) == pytest.approx(0.2, abs=0.01)
-
-
 def test_densities_of_concentrated_dirichlets_keep_their_digits():
     """In float32, where the logarithms of gamma functions alone are off by several nats."""
     for alpha in ([4e5, 2.8e6], [50.0, 1e7, 3.0], [1e3, 2e3, 0.5], [0.3, 0.8], [1.0, 1.0, 1.0]):
@@ -181,7 +150,7 @@ def test_more_columns_than_rows_and_duplicated_columns():
     np.testing.assert_allclose(found.std[:100], found.std[100:], rtol=0.5)
 
 
-@thinned("noise", [1e-4, 1e4], [1e-2, 1.0, 1e2])
+@thinned("noise", [1e-4], [1e-2, 1.0, 1e2, 1e4])
 def test_any_noise_and_targets_far_outside_the_cone(noise):
     """No NaN, no exception, a mean on the simplex; what can't be trusted is flagged."""
     rng = np.random.default_rng(1)
@@ -203,6 +172,7 @@ def test_any_noise_and_targets_far_outside_the_cone(noise):
         assert (away <= 6 * np.asarray(found.std) + 1e-4)[ok].all()
 
 
+@pytest.mark.slow
 def test_chains_agree_with_the_truncated_gaussian_where_both_serve():
     """Unknown noise and a constraint that lifts: two methods that share no code but the density."""
     rng = np.random.default_rng(4)
@@ -250,6 +220,7 @@ def test_models_that_are_not_linear(name):
 # --- variational -----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_the_variational_bound_and_its_maximum():
     """The closed form against draws of the Dirichlet; below the evidence; stationary at the answer."""
     problem, _ = pixels(0, 4, 12, 4, 0.3, prior=(0.7, 1.0, 1.5, 2.0))
@@ -292,112 +263,3 @@ def test_derivatives_of_the_strong_methods(x64):
 
     numeric = (mean_of(1e-2, 1 << 20) - mean_of(-1e-2, 1 << 20)) / 2e-2
     assert float(jax.grad(mean_of)(0.0, 1 << 17)) == pytest.approx(float(numeric), rel=0.02)
-
-
-# --- the method that chooses -----------------------------------------------------------------------------------------
-
-
-def test_auto_takes_the_cheapest_method_that_serves():
-    """Weak, strong and hopeless problems in one batch; each gets its own method and its own status."""
-    rng = np.random.default_rng(0)
-    design = spectra(rng, 40, 4)
-    levels = np.array([3.0, 3.0, 0.003, 0.003, 0.5])
-    theta = rng.dirichlet(np.ones(4), 5)
-    targets = theta @ design.T + levels[:, None] * rng.normal(size=(5, 40))
-    targets[4] += 1e7  # rounding in float32 is larger than the noise
-    found = balson.fit(KEY, balson.linear_problem(design, targets, noise=levels))
-    assert found.method[:4].tolist() == ["is", "is", "tg", "tg"]
-    assert (found.ess[:4] >= 400).all()
-    assert (found.status[:4] == 0).all()
-    assert balson.Status.ROUNDING in balson.Status(int(found.status[4]))
-    assert found.batch_shape == (5,)
-    assert found[2].method == "tg"
-    assert "is: 2" in repr(found) or "is: 3" in repr(found)
-    alone = balson.fit(KEY, balson.linear_problem(design, targets[2], noise=levels[2]))
-    assert alone.method == "tg"
-    np.testing.assert_allclose(alone.mean, found.mean[2], atol=4 * float(alone.std.max()) / np.sqrt(400))
-    assert balson.fit(KEY, balson.linear_problem(design, targets[:0], noise=1.0)).batch_shape == (0,)
-
-
-@pytest.mark.slow
-def test_auto_inside_a_trace_makes_a_fixed_choice():
-    problem, _ = pixels(0, 3, 40, 4, 0.01)
-    inside = jax.jit(lambda p: balson.fit(KEY, p))(problem)
-    assert inside.method == "tg"
-    np.testing.assert_allclose(inside.mean, balson.fit(KEY, problem, "tg").mean, rtol=1e-4)
-
-
-@thinned("num_components", [20], [40])
-def test_auto_walks_where_no_proposal_serves(num_components):
-    problem, theta = pixels(1, 2, 156, num_components, 0.01)
-    found = balson.fit(KEY, problem)
-    assert found.method.tolist() == ["hit_and_run"] * 2
-    found.raise_for_status()
-    assert (found.rhat < 1.01).all()
-    assert (found.ess >= 400).all()
-    # The truth is one draw of each posterior.
-    assert (np.abs(found.mean - theta) < 6 * np.asarray(found.std)).all()
-    with pytest.raises(ValueError, match="was fitted by Markov chains, which don't tell"):
-        balson.compare({"walked": found})
-
-
-def test_misfit_of_the_dirichlet():
-    """One where the posterior is a Dirichlet; large where components are correlated."""
-    flat = balson.linear_problem(np.zeros((2, 3)), np.zeros(2), noise=1.0, prior=(1.0, 2.0, 4.0))
-    assert float(balson.fit(KEY, flat).dirichlet_misfit) == pytest.approx(1, abs=0.02)
-    correlated, _ = pixels(3, 1, 100, 4, 0.01)
-    found = balson.fit(KEY, correlated)
-    variance = np.asarray(dirichlet.variance(found.alpha))
-    ratio = variance / np.square(found.std)
-    assert float(found.dirichlet_misfit[0]) == pytest.approx(float(np.maximum(ratio, 1 / ratio).max()), rel=1e-3)
-    assert found.dirichlet_misfit[0] > 2
-
-
-# --- calibration -----------------------------------------------------------------------------------------------------
-
-
-@thinned("num_components", [5], [20])
-def test_calibration_of_auto(num_components):
-    """Theta from the prior, data from theta: ranks are uniform and 90 % intervals cover 90 %."""
-    problem, theta = pixels(11, 1000, 60, num_components, 0.03)
-    found = balson.fit(jax.random.key(3), problem)
-    assert (found.status == 0).mean() > 0.99
-    lower, upper = found.interval(0.9)
-    covered = ((theta >= lower) & (theta <= upper)).mean()
-    assert 0.87 < covered < 0.93
-    ranks = (np.asarray(found.draw_weights)[..., None] * (np.asarray(found.draws) < theta[:, None])).sum(1)
-    for component in range(num_components):
-        counts = np.histogram(ranks[:, component], np.linspace(0, 1, 11))[0]
-        assert stats.chisquare(counts).pvalue > 1e-3 / num_components, component
-
-
-@pytest.mark.slow
-def test_against_nuts():
-    """NumPyro's NUTS on collinear columns, for a prior below, at and above one."""
-    numpyro = pytest.importorskip("numpyro")
-    from numpyro import distributions, infer
-    from numpyro.diagnostics import summary
-
-    for num_components, prior in ((5, 0.5), (5, 2.0), (20, 1.0)):
-        problem, _ = pixels(21, 1, 80, num_components, 0.03, prior=prior)
-        rng = np.random.default_rng(21)
-        design = spectra(rng, 80, num_components)
-        target = rng.dirichlet(np.ones(num_components), 1) @ design.T + 0.03 * rng.normal(size=(1, 80))
-
-        def model(design=design, target=target, prior=prior):
-            theta = numpyro.sample("theta", distributions.Dirichlet(jnp.full(design.shape[1], prior)))
-            numpyro.sample("y", distributions.Normal(jnp.asarray(design) @ theta, 0.03), obs=target[0])
-
-        with jax.enable_x64(True):
-            kernel = infer.NUTS(model, dense_mass=True, target_accept_prob=0.95)
-            mcmc = infer.MCMC(
-                kernel, num_warmup=2000, num_samples=4000, num_chains=2, chain_method="sequential", progress_bar=False
-            )
-            mcmc.run(jax.random.key(0))
-            table = summary(mcmc.get_samples(group_by_chain=True))["theta"]
-        assert (table["r_hat"] < 1.02).all()
-        found = balson.fit(KEY, problem)
-        error = table["std"] * np.sqrt(1 / table["n_eff"] + 1 / float(found.ess[0]))
-        np.testing.assert_array_less(np.abs(np.asarray(found.mean[0]) - table["mean"]), Z * error)
-        spread = np.sqrt(2 / table["n_eff"] + 2 / float(found.ess[0]))
-        np.testing.assert_array_less(np.abs(np.asarray(found.std[0]) / table["std"] - 1), Z * spread)

@@ -1,0 +1,138 @@
+"""The method that chooses: what it takes, whether its posteriors are calibrated, and NUTS beside it."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from cases import pixels, spectra, thinned
+from scipy import stats
+
+import balson_jax as balson
+from balson_jax import dirichlet
+
+KEY = jax.random.key(7)
+Z = 4
+
+
+def test_auto_takes_the_cheapest_method_that_serves():
+    """Weak, strong and hopeless problems in one batch; each gets its own method and its own status."""
+    rng = np.random.default_rng(0)
+    design = spectra(rng, 40, 4)
+    levels = np.array([3.0, 3.0, 0.003, 0.003, 0.5])
+    theta = rng.dirichlet(np.ones(4), 5)
+    targets = theta @ design.T + levels[:, None] * rng.normal(size=(5, 40))
+    targets[4] += 1e7  # rounding in float32 is larger than the noise
+    found = balson.fit(KEY, balson.linear_problem(design, targets, noise=levels))
+    assert found.method[:4].tolist() == ["is", "is", "tg", "tg"]
+    assert (found.ess[:4] >= 400).all()
+    assert (found.status[:4] == 0).all()
+    assert balson.Status.ROUNDING in balson.Status(int(found.status[4]))
+    assert found.batch_shape == (5,)
+    assert found[2].method == "tg"
+    assert "is: 2" in repr(found) or "is: 3" in repr(found)
+    alone = balson.fit(KEY, balson.linear_problem(design, targets[2], noise=levels[2]))
+    assert alone.method == "tg"
+    np.testing.assert_allclose(alone.mean, found.mean[2], atol=4 * float(alone.std.max()) / np.sqrt(400))
+    assert balson.fit(KEY, balson.linear_problem(design, targets[:0], noise=1.0)).batch_shape == (0,)
+
+
+@pytest.mark.slow
+def test_auto_inside_a_trace_makes_a_fixed_choice():
+    problem, _ = pixels(0, 3, 40, 4, 0.01)
+    inside = jax.jit(lambda p: balson.fit(KEY, p))(problem)
+    assert inside.method == "tg"
+    np.testing.assert_allclose(inside.mean, balson.fit(KEY, problem, "tg").mean, rtol=1e-4)
+
+
+@thinned("num_components", [20], [40])
+def test_auto_walks_where_no_proposal_serves(num_components):
+    problem, theta = pixels(1, 2, 156, num_components, 0.01)
+    found = balson.fit(KEY, problem)
+    assert found.method.tolist() == ["hit_and_run"] * 2
+    found.raise_for_status()
+    assert (found.rhat < 1.01).all()
+    assert (found.ess >= 400).all()
+    # The truth is one draw of each posterior.
+    assert (np.abs(found.mean - theta) < 6 * np.asarray(found.std)).all()
+    with pytest.raises(ValueError, match="was fitted by Markov chains, which don't tell"):
+        balson.compare({"walked": found})
+
+
+@pytest.mark.slow
+def test_misfit_of_the_dirichlet():
+    """One where the posterior is a Dirichlet; large where components are correlated."""
+    flat = balson.linear_problem(np.zeros((2, 3)), np.zeros(2), noise=1.0, prior=(1.0, 2.0, 4.0))
+    assert float(balson.fit(KEY, flat).dirichlet_misfit) == pytest.approx(1, abs=0.02)
+    correlated, _ = pixels(3, 1, 100, 4, 0.01)
+    found = balson.fit(KEY, correlated)
+    variance = np.asarray(dirichlet.variance(found.alpha))
+    ratio = variance / np.square(found.std)
+    assert float(found.dirichlet_misfit[0]) == pytest.approx(float(np.maximum(ratio, 1 / ratio).max()), rel=1e-3)
+    assert found.dirichlet_misfit[0] > 2
+
+
+# --- calibration -----------------------------------------------------------------------------------------------------
+
+
+@thinned("num_components", [5], [20])
+def test_calibration_of_auto(num_components):
+    """Theta from the prior, data from theta: ranks are uniform and 90 % intervals cover 90 %."""
+    problem, theta = pixels(11, 1000, 60, num_components, 0.03)
+    found = balson.fit(jax.random.key(3), problem)
+    assert (found.status == 0).mean() > 0.99
+    lower, upper = found.interval(0.9)
+    covered = ((theta >= lower) & (theta <= upper)).mean()
+    assert 0.87 < covered < 0.93
+    ranks = (np.asarray(found.draw_weights)[..., None] * (np.asarray(found.draws) < theta[:, None])).sum(1)
+    for component in range(num_components):
+        counts = np.histogram(ranks[:, component], np.linspace(0, 1, 11))[0]
+        assert stats.chisquare(counts).pvalue > 1e-3 / num_components, component
+
+
+@pytest.mark.slow
+def test_against_nuts():
+    """NumPyro's NUTS on collinear columns, for a prior below, at and above one."""
+    numpyro = pytest.importorskip("numpyro")
+    from numpyro import distributions, infer
+    from numpyro.diagnostics import summary
+
+    for num_components, prior in ((5, 0.5), (5, 2.0), (20, 1.0)):
+        problem, _ = pixels(21, 1, 80, num_components, 0.03, prior=prior)
+        rng = np.random.default_rng(21)
+        design = spectra(rng, 80, num_components)
+        target = rng.dirichlet(np.ones(num_components), 1) @ design.T + 0.03 * rng.normal(size=(1, 80))
+
+        def model(design=design, target=target, prior=prior):
+            theta = numpyro.sample("theta", distributions.Dirichlet(jnp.full(design.shape[1], prior)))
+            numpyro.sample("y", distributions.Normal(jnp.asarray(design) @ theta, 0.03), obs=target[0])
+
+        with jax.enable_x64(True):
+            kernel = infer.NUTS(model, dense_mass=True, target_accept_prob=0.95)
+            mcmc = infer.MCMC(
+                kernel, num_warmup=2000, num_samples=4000, num_chains=2, chain_method="sequential", progress_bar=False
+            )
+            mcmc.run(jax.random.key(0))
+            table = summary(mcmc.get_samples(group_by_chain=True))["theta"]
+        assert (table["r_hat"] < 1.02).all()
+        found = balson.fit(KEY, problem)
+        error = table["std"] * np.sqrt(1 / table["n_eff"] + 1 / float(found.ess[0]))
+        np.testing.assert_array_less(np.abs(np.asarray(found.mean[0]) - table["mean"]), Z * error)
+        spread = np.sqrt(2 / table["n_eff"] + 2 / float(found.ess[0]))
+        np.testing.assert_array_less(np.abs(np.asarray(found.std[0]) / table["std"] - 1), Z * spread)
+
+
+def parabola(theta, _):
+    return jnp.stack([(theta[0] - 0.5) ** 2, 0 * theta[0]])
+
+
+@pytest.mark.slow
+def test_auto_sees_both_peaks_of_a_model():
+    """Where a Gaussian at the optimum would see one of them."""
+    problem = balson.model_problem(parabola, None, jnp.array([0.04, 0.0]), 2, noise=4e-4)
+    found = balson.fit(KEY, problem)
+    found.raise_for_status()
+    assert found.method != "tg"
+    assert float(found.mean[0]) == pytest.approx(0.5, abs=0.03)
+    assert float(found.std[0]) == pytest.approx(0.2, abs=0.01)
