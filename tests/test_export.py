@@ -5,6 +5,7 @@ from __future__ import annotations
 import jax
 import jax.export
 import jax.numpy as jnp
+import pytest
 from cases import thinned
 
 import balson_jax as balson
