@@ -18,8 +18,8 @@ import numpy as np
 
 from . import dirichlet, gaussian, validation
 from .batching import map_blocks
-from .density import pivot_at
 from .fitting import fit_by, fit_from, reference_of
+from .likelihoods import pivot_at
 from .placement import placement_of
 from .posterior import Posterior
 from .problem import LinearProblem, Problem
@@ -100,7 +100,10 @@ def escalate(key: jax.Array, problem: Problem, method: Auto) -> Posterior:
     if count == 0:
         return _as_auto(fit_by(key, problem, ladder[0]))
     flat = problem.flatten_batch()
-    expected = np.asarray(_expected_shares(flat)) if isinstance(flat, LinearProblem) else np.ones(count)
+    # None of the rungs asks for more than the first: found once, and for all.
+    reference = reference_of(key, flat, ladder[0])
+    is_linear = isinstance(flat, LinearProblem)
+    expected = np.asarray(_expected_shares(flat, *reference)) if is_linear else np.ones(count)
     hopeless = ~np.broadcast_to(np.asarray(flat.is_valid()), (count,))
     found: Posterior | None = None
     pending = np.arange(count)
@@ -110,7 +113,7 @@ def escalate(key: jax.Array, problem: Problem, method: Auto) -> Posterior:
         chosen = pending[promising]
         if not len(chosen):
             continue
-        part = _fit_some(jax.random.fold_in(key, rung), flat, chosen, sampler)
+        part = _fit_some(jax.random.fold_in(key, rung), flat, reference, chosen, sampler)
         found = _scatter(found, part, chosen, count)
         status, ess = np.asarray(part.status), np.asarray(part.ess)
         good = ((status == 0) & (ess >= method.target_ess)) | ((status & int(BEYOND_REMEDY)) > 0) | hopeless[chosen]
@@ -136,7 +139,7 @@ def _promising(
 
 
 @jax.jit
-def _expected_shares(flat: LinearProblem) -> jax.Array:
+def _expected_shares(flat: LinearProblem, optimum: jax.Array) -> jax.Array:
     """Return roughly which share of draws from the prior would be effective: how much narrower the posterior is."""
 
     def widths(flat, optimum):
@@ -146,17 +149,19 @@ def _expected_shares(flat: LinearProblem) -> jax.Array:
         free = prior.shape[-1] - 1
         return jnp.exp(jnp.minimum(both - alone + 0.5 * free * math.log(2), 0))
 
-    return map_blocks(widths, flat, 1 << 14, reference_of(jax.random.key(0), flat, IS()))
+    return map_blocks(widths, flat, 1 << 14, (optimum,))
 
 
-def _fit_some(key: jax.Array, flat: Problem, chosen: np.ndarray, sampler: Method) -> Posterior:
+def _fit_some(
+    key: jax.Array, flat: Problem, reference: tuple[jax.Array, ...], chosen: np.ndarray, sampler: Method
+) -> Posterior:
     """Return the posterior of some problems of a flattened batch; copies fill it up to a power of two."""
     count = len(chosen)
-    batch_shape = flat.batch_shape
-    if batch_shape and count < batch_shape[0]:
+    if count < flat.batch_shape[0]:
         filled = np.resize(chosen, 1 << (count - 1).bit_length())
         flat = flat.map_leaves(lambda leaf, ndim: leaf[filled] if leaf.ndim > ndim else leaf)
-    part = fit_from(key, flat, reference_of(key, flat, sampler), sampler)
+        reference = tuple(rows[filled] for rows in reference)
+    part = fit_from(key, flat, reference, sampler)
     return _as_auto(jax.tree.map(lambda leaf: np.asarray(leaf)[:count], part))
 
 

@@ -12,8 +12,9 @@ from jax.sharding import PartitionSpec
 
 from . import constraints, dirichlet, noise
 from .batching import map_blocks
-from .density import Density, modelled, pivot_at
+from .density import Density
 from .least_squares import simplex_optima
+from .likelihoods import modelled, pivot_at
 from .model import ModelProblem, search_optimum
 from .noise import InverseGamma, NoisePosterior
 from .placement import Placement, placement_of
@@ -113,7 +114,7 @@ def _fit_block(
 
     status = found.status | jnp.where(finite, 0, Status.NONFINITE) | jnp.where(density.improper, Status.IMPROPER, 0)
     status = status | jnp.where(density.rounded, Status.ROUNDING, 0)
-    std = jnp.sqrt(jnp.maximum(found.variance, 0))
+    std = jnp.sqrt(found.variance)
     slack = None
     if constraints.has_slack(constraint):
         slack = Slack(scaled(found.mean[:, num_components - 1]), scaled(std[:, num_components - 1]))

@@ -17,7 +17,7 @@ from jax.scipy.linalg import cho_solve
 
 from . import constraints
 from .batching import map_blocks
-from .density import centred, gradient_at, rounding
+from .likelihoods import centred, gradient_at, rounding
 from .noise import InverseGamma
 from .problem import LinearProblem
 

@@ -91,6 +91,13 @@ def log_ratio(noise: Noise, num_rows: jax.Array, base: jax.Array, excess: jax.Ar
     return -(noise.shape + 0.5 * num_rows) * jnp.log1p(excess / (noise.scale + base))
 
 
+def likeliest_level(noise: Noise, num_rows: jax.Array, half_square: jax.Array) -> jax.Array:
+    """Return the standard deviation, if it is known; else the likeliest at a half-square."""
+    if not isinstance(noise, InverseGamma):
+        return jnp.broadcast_to(noise, jnp.shape(half_square))
+    return jnp.sqrt((noise.scale + half_square) / (noise.shape + 0.5 * num_rows))
+
+
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class NoisePosterior:

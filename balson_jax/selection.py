@@ -21,7 +21,7 @@ from . import constraints, validation
 from .fit import fit
 from .posterior import Posterior
 from .problem import Problem
-from .samplers import METHODS, Method
+from .samplers import METHODS, HitAndRun, Method
 from .status import Status
 
 
@@ -138,7 +138,7 @@ def compare(
 
 
 def _require_evidence(name: str, posterior: Posterior) -> None:
-    if "hit_and_run" in np.unique(posterior.method):
+    if HitAndRun.name in np.unique(posterior.method):
         raise ValueError(
             f'{name} was fitted by Markov chains, which don\'t tell the evidence; fit with method="tg" or "is", with '
             "more draws if status asks for them"

@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from .samplers import HitAndRun
 from .status import Status
 
 if TYPE_CHECKING:
     from .posterior import Posterior
 
 MAX_ROWS = 30
-CHAINS = "hit_and_run"
 
 
 def summarize(posterior: Posterior, level: float) -> str:
@@ -45,7 +45,7 @@ def _single(posterior: Posterior, level: float) -> str:
 
 
 def _quality(posterior: Posterior) -> str:
-    if posterior.method == CHAINS:
+    if posterior.method == HitAndRun.name:
         return f"R-hat {float(posterior.rhat):.3f}"
     rate = _finite(posterior.acceptance_rate, ".3g")
     return f"Pareto k {_finite(posterior.pareto_k, '.2f')}   acceptance rate {rate}"
@@ -79,7 +79,7 @@ def _batch(posterior: Posterior) -> str:
     for label, values in (
         ("effective draws", posterior.ess),
         ("Pareto k", posterior.pareto_k),
-        *([("R-hat", posterior.rhat)] if CHAINS in np.unique(posterior.method) else []),
+        *([("R-hat", posterior.rhat)] if HitAndRun.name in np.unique(posterior.method) else []),
         ("acceptance rate", posterior.acceptance_rate),
         ("log-evidence", posterior.log_evidence),
     ):

@@ -17,8 +17,8 @@ from cases import Batch, batch, thinned
 from scipy import stats
 
 import balson_jax as balson
-from balson_jax.density import pivot_at
 from balson_jax.least_squares import simplex_optimum
+from balson_jax.likelihoods import pivot_at
 from balson_jax.paper import data
 from balson_jax.random.points import BLOCK
 from balson_jax.samplers.rejection import propose

@@ -27,6 +27,7 @@ ORDER = [
     "problem",
     "model",
     "density",
+    "likelihoods",
     "least_squares",
     "proposals",
     "gaussian",

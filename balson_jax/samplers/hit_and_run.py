@@ -51,6 +51,7 @@ class HitAndRun:
       target_ess: a round counts if its ``ess`` is at least this, and ``rhat`` at most 1.01.
       max_moves: moves of a walker after which to take what there is; ``status`` tells if that can't be trusted.
       walkers: in each of the four ensembles, a power of two, at least 8; ``None`` for at least twice the components.
+        More, if a quarter of ``keep`` is more.
       match: rule for the precision of the approximating Dirichlet (see ``dirichlet.from_moments``).
       keep: how many draws the posterior keeps, for intervals, samples and predictions: a power of two, or 0 for none.
       exact_lines: whether the prior is known to be uniform, which makes lines of linear problems exact and faster;
@@ -156,7 +157,7 @@ def hit_and_run(key: jax.Array, density: Density, method: HitAndRun) -> weights.
     hopeless = ~density.valid | ~jnp.isfinite(density.log_peak) | ~jnp.isfinite(walkers.omega).all((0, 2, 3))
     state = walkers, jnp.int32(0), jnp.int32(FIRST_ROUND), parts, hopeless
     _, _, _, parts, _ = lax.while_loop(unfinished, round_of_batches, state)
-    return _estimate(density, parts, hopeless)
+    return _estimate(parts)
 
 
 def _by_ensemble(leaf: jax.Array, num_problems: int) -> jax.Array:
@@ -197,11 +198,11 @@ def _error_square(means: jax.Array, groups: int) -> jax.Array:
     return jnp.var(grouped, 0, ddof=1) / groups
 
 
-def _estimate(density: Density, parts: weights.Moments, hopeless: jax.Array) -> weights.Estimate:
+def _estimate(parts: weights.Moments) -> weights.Estimate:
     whole = weights.combine(parts)
     ess, rhat, mean_stderr = _diagnose(parts)
     share = jnp.ones_like(parts.mass) / whole.mass
-    draws, draw_weights = reservoir.gather(merged_kept(parts), share[:ENSEMBLES])
+    draws, draw_weights = reservoir.gather(_merged_kept(parts), share[:ENSEMBLES])
     unknown = jnp.full_like(ess, jnp.nan)
     status = weights.verdict(ess, unknown, 2) | jnp.where(rhat <= MAX_RHAT, 0, Status.HIGH_RHAT)
     return weights.Estimate(
@@ -221,7 +222,7 @@ def _estimate(density: Density, parts: weights.Moments, hopeless: jax.Array) -> 
     )
 
 
-def merged_kept(parts: weights.Moments) -> reservoir.Reservoir:
+def _merged_kept(parts: weights.Moments) -> reservoir.Reservoir:
     """Return the kept draws of ensembles, those of their batches merged."""
     kept = jax.tree.map(lambda leaf: leaf.reshape(ENSEMBLES, BATCHES, *leaf.shape[1:]), parts.kept)
     return jax.vmap(lambda own: reservoir.merge(own, jnp.ones((BATCHES, own.mass.shape[1]), own.mass.dtype)))(kept)

@@ -11,7 +11,8 @@ import jax.numpy as jnp
 from jax import lax
 
 from .. import gaussian
-from ..density import Density, Pivoted
+from ..density import Density
+from ..likelihoods import Pivoted
 from ..noise import InverseGamma
 from ..proposals import DirichletProposal, Proposal
 from ..random import points as unit_cube

@@ -19,7 +19,8 @@ import jax.numpy as jnp
 from jax import lax
 
 from .. import dirichlet, weights
-from ..density import Density, Pivoted
+from ..density import Density
+from ..likelihoods import Pivoted
 from ..proposals import DirichletProposal, DividedProposal
 from ..random import points as unit_cube
 from ..random.simplex import log_dirichlet
