@@ -46,4 +46,4 @@ $(VENV)/.test: pyproject.toml | $(VENV)/bin/python
 	@touch $@ $(VENV)/.cli
 
 clean:
-	rm -rf $(VENV) build dist .pytest_cache .ruff_cache
+	rm -rf $(VENV) build dist .pytest_cache .ruff_cache .jax_cache

@@ -1,7 +1,12 @@
 """Fixtures shared by the tests."""
 
 import gc
+import os
 import pathlib
+
+# Most of the suite's time is compilation: compiled programs are kept on disk, for the other workers and the next run.
+os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(pathlib.Path(__file__).parents[1] / ".jax_cache"))
+os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.3")
 
 import jax
 import pytest
