@@ -24,7 +24,7 @@ from .placement import placement_of
 from .posterior import Posterior
 from .problem import LinearProblem, Problem
 from .samplers import IS, TG, HitAndRun, Method
-from .samplers.importance import DEFAULT_KEEP, check_sizes
+from .samplers.base import DEFAULT_KEEP, check_sizes
 from .status import Status
 
 MAX_GAUSSIAN = 16

@@ -87,10 +87,7 @@ class DefensiveProposal:
 
     def log_prob(self, log_omega: jax.Array) -> jax.Array:
         """Return the log-density of the mixture."""
-        return jnp.logaddexp(
-            jnp.log(self.share) + log_dirichlet_density(self.prior, log_omega),
-            jnp.log1p(-self.share) + self.proposal.log_prob(log_omega),
-        )
+        return _log_mixture(self.share, self.prior, log_omega, self.proposal.log_prob(log_omega))
 
 
 @jax.tree_util.register_dataclass
@@ -119,16 +116,17 @@ class DividedProposal:
             jnp.broadcast_to(part, (*self.prior.shape[:-1], *part.shape[-2:])) for part in (from_prior, own)
         )
         log_omega = _deal(from_prior, own)
-        return log_omega, self._mixture(log_omega, _deal(self.proposal.log_prob(from_prior), own_density))
+        density = _deal(self.proposal.log_prob(from_prior), own_density)
+        return log_omega, _log_mixture(1 / PRIOR_SHARE, self.prior, log_omega, density)
 
     def log_prob(self, log_omega: jax.Array) -> jax.Array:
         """Return the log-density of the mixture."""
-        return self._mixture(log_omega, self.proposal.log_prob(log_omega))
+        return _log_mixture(1 / PRIOR_SHARE, self.prior, log_omega, self.proposal.log_prob(log_omega))
 
-    def _mixture(self, log_omega: jax.Array, density: jax.Array) -> jax.Array:
-        share = 1 / PRIOR_SHARE
-        prior = log_dirichlet_density(self.prior, log_omega)
-        return jnp.logaddexp(math.log(share) + prior, math.log1p(-share) + density)
+
+def _log_mixture(share: float | jax.Array, prior: jax.Array, log_omega: jax.Array, density: jax.Array) -> jax.Array:
+    """Return the log-density of a mixture of a share of ``Dir(prior)`` with what has the given log-density."""
+    return jnp.logaddexp(jnp.log(share) + log_dirichlet_density(prior, log_omega), jnp.log1p(-share) + density)
 
 
 def _without_every(values: jax.Array, step: int) -> jax.Array:

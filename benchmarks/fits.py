@@ -14,6 +14,7 @@ from scipy.optimize import nnls
 import balson_jax as balson
 from balson_jax.paper import data
 
+from . import nuts
 from .report import Result, Table, Target
 from .timing import race
 
@@ -60,41 +61,14 @@ def ours(targets: np.ndarray, name: str, method) -> list:
     return [f"ours ({name})", total, seconds, total / seconds]
 
 
-def log_density(position: jax.Array, target: jax.Array) -> jax.Array:
-    """Return the log-posterior in additive log-ratio coordinates, for a flat prior and unit noise."""
-    log_omega = jax.nn.log_softmax(jnp.append(position, 0.0))
-    return -0.5 * jnp.square(target - DESIGN @ jnp.exp(log_omega)).sum() + log_omega.sum()
-
-
 def blackjax_nuts(targets: np.ndarray, steps: int) -> list:
-    import blackjax
-
-    start = jnp.zeros((len(targets), SIZE - 1))
-    keys = jax.random.split(jax.random.key(0), len(targets))
-
-    def warm_up(target, key, position):
-        adaptation = blackjax.window_adaptation(blackjax.nuts, lambda z: log_density(z, target))
-        (state, parameters), _ = adaptation.run(key, position, num_steps=WARM_UP)
-        return state, parameters["step_size"], parameters["inverse_mass_matrix"]
-
-    def sample(target, key, state, step_size, inverse_mass_matrix):
-        kernel = blackjax.nuts(lambda z: log_density(z, target), step_size, inverse_mass_matrix)
-
-        def step(state, key):
-            state, _ = kernel.step(key, state)
-            return state, jax.nn.softmax(jnp.append(state.position, 0.0))
-
-        return jax.lax.scan(step, state, jax.random.split(key, steps))[1]
-
-    warmed, draws = jax.jit(jax.vmap(warm_up)), jax.jit(jax.vmap(sample))
-    warm = warmed(targets, keys, start)
-    times = race({"warm-up": (warmed, targets, keys, start), "draws": (draws, targets, keys, *warm)}, seconds=0.5)
-    seconds = times["draws"].run
-    chains = draws(targets, keys, *warm)  # (problems, steps, K)
-    ess = jax.vmap(lambda chain: blackjax.diagnostics.effective_sample_size(chain[None]))(chains)
-    total = float(ess.mean(-1).sum())
-    whole = seconds + times["warm-up"].run
-    return [[BLACKJAX, total, seconds, total / seconds], ["… with its warm-up", total, whole, total / whole]]
+    walked = nuts.walk(DESIGN, targets, data.NOISE, warm_up=WARM_UP, steps=steps)
+    total = float(walked.ess().mean(-1).sum())
+    whole = walked.seconds + walked.warm_up_seconds
+    return [
+        [BLACKJAX, total, walked.seconds, total / walked.seconds],
+        ["… with its warm-up", total, whole, total / whole],
+    ]
 
 
 def numpyro_nuts(targets: np.ndarray, steps: int) -> list:

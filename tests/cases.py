@@ -11,8 +11,13 @@ import balson_jax as balson
 
 
 def thinned(name: str, short: list, long: list) -> pytest.MarkDecorator:
-    """Parametrise a test with some values in every run, and with the others in the long run only."""
-    return pytest.mark.parametrize(name, [*short, *(pytest.param(value, marks=pytest.mark.slow) for value in long)])
+    """Parametrise a test with some values in every run, and with the others in the long run only.
+
+    Several names, with commas between them, take tuples of values.
+    """
+    several = "," in name
+    late = (pytest.param(*(value if several else (value,)), marks=pytest.mark.slow) for value in long)
+    return pytest.mark.parametrize(name, [*short, *late])
 
 
 PRIORS = {

@@ -43,8 +43,8 @@ def results(thorough: bool) -> dict[str, balson.Posterior]:
         found["isirs-draws-8"] = balson.fit(KEY, parallel.shard(batch, mesh_of(8), over="draws"), METHODS["isirs"])
         found["single-draws-2"] = balson.fit(KEY, parallel.shard(single, mesh_of(2)), METHODS["is"])
         found["rsirs-problems-2"] = balson.fit(KEY, parallel.shard(batch, mesh_of(2)), METHODS["rsirs"])
+        found["single-draws-8"] = balson.fit(KEY, parallel.shard(single, mesh_of(8)), METHODS["is"])
         meshes["grid"] = Mesh(np.array(jax.devices()).reshape(2, 4), ("problems", "draws"))
-    found["single-draws-8"] = balson.fit(KEY, parallel.shard(single, mesh_of(8)), METHODS["is"])
     found["is-problems-8"] = balson.fit(KEY, parallel.shard(batch, mesh_of(8)), METHODS["is"])
     for name, mesh in meshes.items():
         targets = jax.device_put(TARGETS, NamedSharding(mesh, PartitionSpec("problems")))
@@ -56,14 +56,15 @@ def results(thorough: bool) -> dict[str, balson.Posterior]:
     return found
 
 
-def check_stream_and_draws() -> None:
-    mesh = mesh_of(8)
+def check_stream() -> None:
     arguments = KEY, DESIGN, np.asarray(TARGETS), METHODS["is"]
     one = balson.fit_stream(*arguments, chunk=7, progress=False, noise=1.0)
-    eight = balson.fit_stream(*arguments, chunk=7, progress=False, noise=1.0, mesh=mesh)
+    eight = balson.fit_stream(*arguments, chunk=7, progress=False, noise=1.0, mesh=mesh_of(8))
     np.testing.assert_allclose(eight.mean, one.mean, rtol=1e-5)
 
-    sharding = NamedSharding(mesh, PartitionSpec("devices"))
+
+def check_draws() -> None:
+    sharding = NamedSharding(mesh_of(8), PartitionSpec("devices"))
     alpha = jnp.array([0.2, 1.0, 4.0])
     draw = jax.jit(lambda key: random.dirichlet(key, alpha, (1024,)), out_shardings=sharding)
     np.testing.assert_allclose(draw(KEY), random.dirichlet(KEY, alpha, (1024,)), rtol=1e-4, atol=1e-6)
@@ -75,11 +76,14 @@ def check_stream_and_draws() -> None:
 
 if __name__ == "__main__":
     assert jax.device_count() == 8
-    check_stream_and_draws()
+    thorough = "--thorough" in sys.argv
+    check_draws()
+    if thorough:
+        check_stream()
     fields = ("mean", "std", "alpha", "theta", "log_evidence", "ess", "pareto_k", "status")
     arrays = {
         f"{name}/{field}": np.asarray(getattr(posterior, field))
-        for name, posterior in results(thorough="--thorough" in sys.argv).items()
+        for name, posterior in results(thorough).items()
         for field in fields
     }
     np.savez(sys.argv[1], allow_pickle=False, **arrays)

@@ -32,10 +32,19 @@ def test_auto_takes_the_cheapest_method_that_serves():
     assert found.batch_shape == (5,)
     assert found[2].method == "tg"
     assert "is: 2" in repr(found) or "is: 3" in repr(found)
-    alone = balson.fit(KEY, balson.linear_problem(design, targets[2], noise=levels[2]))
-    assert alone.method == "tg"
-    np.testing.assert_allclose(alone.mean, found.mean[2], atol=4 * float(alone.std.max()) / np.sqrt(400))
-    assert balson.fit(KEY, balson.linear_problem(design, targets[:0], noise=1.0)).batch_shape == (0,)
+
+
+@pytest.mark.slow
+def test_auto_on_one_problem_of_a_batch_and_on_none():
+    rng = np.random.default_rng(5)
+    design = spectra(rng, 40, 4)
+    targets = rng.dirichlet(np.ones(4), 3) @ design.T + 0.003 * rng.normal(size=(3, 40))
+    found, alone, none = (
+        balson.fit(KEY, balson.linear_problem(design, part, noise=0.003)) for part in (targets, targets[1], targets[:0])
+    )
+    assert alone.method == found.method[1] == "tg"
+    np.testing.assert_allclose(alone.mean, found.mean[1], atol=4 * float(alone.std.max()) / np.sqrt(400))
+    assert none.batch_shape == (0,)
 
 
 @pytest.mark.slow

@@ -81,15 +81,18 @@ def fitted(constraint: str, num_params: int, method: str) -> balson.Posterior:
     return balson.fit(jax.random.key(5), case(constraint, num_params).problem(), METHODS[method])
 
 
+EVERYWHERE = [("at_most", 2), ("signed", 1), ("signed_at_most", 2)]
 every_constraint = thinned(
-    "which",
-    [("at_most", 2), ("signed", 1), ("signed_at_most", 2)],
-    [("at_most", 1), ("signed", 2), ("signed_at_most", 1)],
+    "which, method",
+    [*((which, "is") for which in EVERYWHERE), (("signed_at_most", 2), "rs")],
+    [
+        *((which, "rs") for which in EVERYWHERE[:2]),
+        *((which, name) for which in (("at_most", 1), ("signed", 2), ("signed_at_most", 1)) for name in ("rs", "is")),
+    ],
 )
 
 
 @every_constraint
-@pytest.mark.parametrize("method", ["rs", "is"])
 def test_moments_and_evidence_agree_with_quadrature(which, method):
     cases, found = case(*which), fitted(*which, method)
     nodes, weights = quadrature.simplex_rule(cases.lifted())
@@ -111,7 +114,6 @@ def test_moments_and_evidence_agree_with_quadrature(which, method):
 
 
 @every_constraint
-@pytest.mark.parametrize("method", ["rs", "is"])
 def test_interval_ends_agree_with_the_exact_distribution(which, method):
     """The exact probability below each end, by a million points of SciPy's, is that of the tail."""
     cases, found = case(*which), fitted(*which, method)

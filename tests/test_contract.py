@@ -30,7 +30,7 @@ SMALL = {
 }
 # A method compiles for seconds, so the short run tries those whose code differs, and the long run tries all.
 STRONG = ["tg", "hit_and_run", "variational"]
-every_method = thinned("name", ["is", "tg"], ["isirs-fresh", "rs", "is-proposal", "rsirs", "isirs", *STRONG[1:]])
+every_method = thinned("name", ["is"], ["isirs-fresh", "rs", "is-proposal", "rsirs", "isirs", *STRONG])
 one_at_least = thinned("name", ["is"], ["rs", "rsirs", "isirs", *STRONG])
 
 RNG = np.random.default_rng(0)
@@ -145,7 +145,7 @@ def test_one_trace_for_calls_of_equal_shape(name):
     assert fit_from._cache_size() == before
 
 
-@thinned("name", ["rs"], ["isirs-fresh"])
+@thinned("name", ["is"], ["rs", "isirs-fresh"])
 def test_the_chunk_does_not_change_the_result(name):
     method = dataclasses.replace(SMALL[name], num_draws=36_000)
     small, large = (balson.fit(KEY, problem(), dataclasses.replace(method, chunk=chunk)) for chunk in (1, 1 << 20))

@@ -90,7 +90,7 @@ def test_zero_and_duplicate_columns(method):
 
 
 @thinned("noise", [1e-4, 1.0, 1e4], [1e-2, 1e2])
-@pytest.mark.parametrize("method", METHODS)
+@thinned("method", METHODS[:1], METHODS[1:])
 def test_noise_over_eight_decades(noise, method):
     rng = np.random.default_rng(RNG_SEED)
     design = rng.normal(size=(8, 3)) + 1
@@ -132,11 +132,12 @@ def test_noise_per_row_and_prior_per_problem():
     design, target = rng.normal(size=(5, 3)), rng.normal(size=5)
     sigma = rng.uniform(0.5, 2, 5)
     truth = quadrature.posterior(design / sigma[:, None], target / sigma, np.ones(3))
-    found = balson.fit(KEY, balson.linear_problem(design, target, noise=sigma))
+    found = balson.fit(KEY, balson.linear_problem(design, target, noise=sigma), "is")
     np.testing.assert_allclose(found.mean, truth.mean, atol=2e-3)
     assert float(found.log_evidence) == pytest.approx(truth.log_evidence - np.log(sigma).sum(), abs=5e-3)
     # Whitening by hand, and two problems that share rows of noise, give the same.
-    both = balson.fit(KEY, balson.linear_problem(design, np.stack([target, target]), noise=sigma, prior=[1.0, 2.0]))
+    two = balson.linear_problem(design, np.stack([target, target]), noise=sigma, prior=[1.0, 2.0])
+    both = balson.fit(KEY, two, "is")
     np.testing.assert_allclose(both.mean[0], found.mean, atol=1e-5)
     column = balson.linear_problem(design, np.stack([target, target])[:, None], prior=np.array([[1.0], [2.0]]))
     assert column.batch_shape == (2, 1)

@@ -34,6 +34,7 @@ def fitted(num_components: int, method: str) -> balson.Posterior:
     return balson.fit(jax.random.key(7), batch(num_components).problem(), METHODS[method])
 
 
+paper_methods = thinned("num_components, method", [(3, "rs"), (2, "is"), (3, "is")], [(2, "rs")])
 METHODS = {
     "rs": balson.RS(num_draws=NUM_ACCEPTED),
     "is": balson.IS(num_draws=NUM_DRAWS, points="pseudo"),
@@ -41,8 +42,7 @@ METHODS = {
 }
 
 
-@pytest.mark.parametrize("num_components", [2, 3])
-@pytest.mark.parametrize("method", ["rs", "is"])
+@paper_methods
 def test_moments_and_evidence_agree_with_quadrature(num_components, method):
     cases, found = batch(num_components), fitted(num_components, method)
     for p, truth in enumerate(cases.truths(quadrature.posterior)):
@@ -99,8 +99,7 @@ def test_a_single_problem_agrees_with_quadrature(method):
         np.testing.assert_array_less(np.abs(np.asarray(found.mean) / cases.total[p] - truths[p].mean), Z * error)
 
 
-@pytest.mark.parametrize("num_components", [2, 3])
-@pytest.mark.parametrize("method", ["rs", "is"])
+@paper_methods
 def test_reported_standard_errors_are_right(num_components, method):
     # Eight replicates give a standard error to within a factor of 0.20 to 2.07 (chi-square, 1e-4 on each side);
     # RS estimates it from all draws.

@@ -23,7 +23,7 @@ from jax import lax
 from .. import dirichlet, reservoir, weights
 from ..density import Density
 from ..status import MAX_RHAT, Status
-from .importance import DEFAULT_KEEP, check_sizes, match_alpha, num_kept
+from .base import DEFAULT_KEEP, Sampler, match_alpha, num_kept
 from .lines import ENSEMBLES, Lines
 from .rejection import without_derivatives
 
@@ -40,7 +40,7 @@ FIRST_ROUND = 4
 
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
-class HitAndRun:
+class HitAndRun(Sampler):
     """Markov chains that sample the posterior: the fallback that works where the others don't.
 
     Estimates the exact posterior, but not its evidence. Draws are correlated: ``ess`` counts what they are worth, from
@@ -66,11 +66,9 @@ class HitAndRun:
     exact_lines: bool | None = dataclasses.field(default=None, metadata={"static": True})
 
     name = "hit_and_run"
-    is_sharpened = False
-    needs_optimum = False
 
     def __post_init__(self) -> None:
-        check_sizes(self)
+        super().__post_init__()
         if self.walkers is not None and (self.walkers < 8 or self.walkers & (self.walkers - 1)):
             raise ValueError(f"walkers={self.walkers} must be a power of two, at least 8")
 

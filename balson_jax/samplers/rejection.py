@@ -13,12 +13,12 @@ from ..density import Density
 from ..proposals import DirichletProposal
 from ..random import points as unit_cube
 from ..status import MIN_ESS, Status
-from .importance import DEFAULT_CHUNK, DEFAULT_KEEP, check_sizes, match_alpha, num_kept
+from .base import DEFAULT_CHUNK, DEFAULT_KEEP, Sampler, match_alpha, num_kept
 
 
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
-class RS:
+class RS(Sampler):
     """Rejection sampling of the posterior.
 
     Exact: accepted draws are independent draws of the posterior, because the envelope is a certified bound of the
@@ -40,15 +40,6 @@ class RS:
     keep: int = dataclasses.field(default=DEFAULT_KEEP, metadata={"static": True})
 
     name = "rs"
-    is_sharpened = False
-    needs_optimum = False
-
-    def __post_init__(self) -> None:
-        check_sizes(self)
-
-    def is_valid(self) -> jax.Array:
-        """Return whether the method's numbers are in their domain: it has none."""
-        return jnp.bool_(True)
 
     def elements(self, num_components: int, shares_draws: bool) -> int:
         """Return how many numbers a problem's chunk of draws holds, if all problems share the draws or if not."""

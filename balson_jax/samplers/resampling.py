@@ -17,7 +17,8 @@ from jax import lax
 from .. import dirichlet, weights
 from ..density import Density
 from ..proposals import DefensiveProposal, DirichletProposal
-from .importance import DEFAULT_CHUNK, DEFAULT_KEEP, IS, Plan, check_sizes, importance, match_alpha, num_kept
+from .base import DEFAULT_CHUNK, DEFAULT_KEEP, Sampler, match_alpha, num_kept
+from .importance import IS, Plan, importance
 from .rejection import RS, rejection
 
 
@@ -73,7 +74,7 @@ def resample(
 
 
 @dataclasses.dataclass(frozen=True)
-class Rounds:
+class Rounds(Sampler):
     """What RSIRS and ISIRS have in common: the rounds of importance sampling after the first pass.
 
     Not the posterior unless ``reuse_data=False``: each round counts the data once more, which makes the answer sharper
@@ -103,15 +104,10 @@ class Rounds:
     diagnose_tail: bool = dataclasses.field(default=True, metadata={"static": True})
     keep: int = dataclasses.field(default=DEFAULT_KEEP, metadata={"static": True})
 
-    needs_optimum = False
-
     @property
     def is_sharpened(self) -> bool:
         """Whether the answer counts the data more than once, and is not the posterior."""
         return self.reuse_data and self.rounds > 0
-
-    def __post_init__(self) -> None:
-        check_sizes(self)
 
     def elements(self, num_components: int, shares_draws: bool) -> int:
         """Return how many numbers a problem's chunk of draws holds."""

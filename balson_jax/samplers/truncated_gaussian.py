@@ -15,7 +15,8 @@ from ..gaussian import TruncatedGaussian
 from ..noise import InverseGamma
 from ..proposals import DividedProposal
 from ..random import points as unit_cube
-from .importance import DEFAULT_CHUNK, DEFAULT_KEEP, REPLICATES, Plan, check_sizes, importance, match_alpha, num_kept
+from .base import DEFAULT_CHUNK, DEFAULT_KEEP, REPLICATES, Sampler, match_alpha, num_kept
+from .importance import Plan, importance
 
 PILOT_DRAWS = 256
 WEAK_PRIOR = 0.01
@@ -25,7 +26,7 @@ ADAPTED_SPREAD = 1.15
 
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
-class TG:
+class TG(Sampler):
     """Importance sampling of the posterior from a truncated Gaussian, mixed with the prior.
 
     Estimates the exact posterior's moments and evidence. The Gaussian is the likelihood's, with or without that of the
@@ -52,15 +53,7 @@ class TG:
     keep: int = dataclasses.field(default=DEFAULT_KEEP, metadata={"static": True})
 
     name = "tg"
-    is_sharpened = False
     needs_optimum = True
-
-    def __post_init__(self) -> None:
-        check_sizes(self)
-
-    def is_valid(self) -> jax.Array:
-        """Return whether the method's numbers are in their domain: it has none."""
-        return jnp.bool_(True)
 
     def elements(self, num_components: int, shares_draws: bool) -> int:
         """Return how many numbers a problem's chunk of draws holds."""

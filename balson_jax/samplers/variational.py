@@ -24,7 +24,8 @@ from ..likelihoods import Pivoted
 from ..proposals import DirichletProposal, DividedProposal
 from ..random import points as unit_cube
 from ..random.simplex import log_dirichlet
-from .importance import DEFAULT_CHUNK, DEFAULT_KEEP, check_sizes, importance
+from .base import DEFAULT_CHUNK, DEFAULT_KEEP, Sampler
+from .importance import importance
 from .truncated_gaussian import plan_of
 
 SMALLEST = -12.0
@@ -34,7 +35,7 @@ STOCHASTIC_DRAWS = 64
 
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
-class Variational:
+class Variational(Sampler):
     """The Dirichlet closest to the posterior, in ``KL(Dir(alpha) | posterior)``, corrected by importance sampling.
 
     ``alpha`` and ``theta`` are the closest Dirichlet's. ``mean``, ``std``, ``log_evidence`` and draws are of the
@@ -60,15 +61,6 @@ class Variational:
     keep: int = dataclasses.field(default=DEFAULT_KEEP, metadata={"static": True})
 
     name = "variational"
-    is_sharpened = False
-    needs_optimum = False
-
-    def __post_init__(self) -> None:
-        check_sizes(self)
-
-    def is_valid(self) -> jax.Array:
-        """Return whether the method's numbers are in their domain: it has none."""
-        return jnp.bool_(True)
 
     def elements(self, num_components: int, shares_draws: bool) -> int:
         """Return how many numbers a problem's chunk of draws holds."""
