@@ -97,8 +97,9 @@ def hit_and_run(key: jax.Array, density: Density, method: HitAndRun) -> weights.
     num_walkers = method.num_walkers(num_components)
     dtype = density.prior.dtype
     sizes = weights.Sizes(0, min(num_kept(method.keep, density) // ENSEMBLES, num_walkers))
-    stride = max(2, num_components // 2)
     lines = Lines(density, num_walkers // 2, bool(method.exact_lines))
+    # Walkers are recorded after as many moves as half the components, about.
+    cycles = -(-num_components // (2 * lines.moves))
     walkers = lines.start(jax.random.fold_in(key, 0))
     log_moments = method.match == "kl"
     num_logs = num_components if log_moments else 0
@@ -124,10 +125,8 @@ def hit_and_run(key: jax.Array, density: Density, method: HitAndRun) -> weights.
         def step(index, state):
             walkers, moments = state
             own = jax.random.fold_in(key, index)
-            walkers = lax.fori_loop(
-                0, 2 * stride, lambda move, w: lines.move(jax.random.fold_in(own, move), w, move), walkers
-            )
-            walkers = lines.refresh(jax.random.fold_in(own, 2 * stride), walkers)
+            walkers = lax.fori_loop(0, cycles, lambda i, w: lines.cycle(jax.random.fold_in(own, i), w), walkers)
+            walkers = lines.refresh(jax.random.fold_in(own, cycles), walkers)
             return walkers, weights.merge(moments, record(walkers, own))
 
         walkers, moments = lax.fori_loop(0, length, step, (walkers, nothing))
@@ -147,7 +146,7 @@ def hit_and_run(key: jax.Array, density: Density, method: HitAndRun) -> weights.
         ess, rhat, _ = _diagnose(parts)
         # The first round is for coming in from afar.
         done = done | ((moves > 0) & (ess >= method.target_ess) & (rhat <= MAX_RHAT))
-        return walkers, moves + BATCHES * length * stride, 2 * length, parts, done
+        return walkers, moves + BATCHES * length * cycles * lines.moves, 2 * length, parts, done
 
     parts = jax.tree.map(
         lambda leaf: _by_ensemble(jnp.broadcast_to(leaf, (BATCHES, *leaf.shape)), num_problems), nothing

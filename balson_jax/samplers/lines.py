@@ -23,7 +23,7 @@ ENSEMBLES = 4
 CLOSENESS = 0.8
 """How close the walkers of an ensemble begin to the first of them: 1 for at the same place."""
 
-SUBSETS = (4, 8)
+SUBSETS = (2, 4, 8)
 """Directions in which so many components change are among those along which walkers move."""
 
 MAX_SHRINKS = 10
@@ -35,8 +35,19 @@ SIGHT = 8.0
 
 EXACT = lax.Precision.HIGHEST
 
-Direction = tuple[jax.Array, jax.Array]
-"""Directions of lines, ``(B, K, L)``, and the likelihood's root times them, ``(B, M, L)``."""
+
+class Direction(NamedTuple):
+    """Directions of lines.
+
+    Attributes:
+      chosen: the numbers of the S components that change, the same for all walkers.
+      step: how they change, ``(B, S, L)``.
+      product: the likelihood's root times that, ``(B, M, L)``.
+    """
+
+    chosen: jax.Array
+    step: jax.Array
+    product: jax.Array
 
 
 class Walkers(NamedTuple):
@@ -64,9 +75,14 @@ class Lines:
         self.count = ENSEMBLES * half
         self.prior = jnp.broadcast_to(density.prior, density.shape)
         self.quadratic = density.quadratic() if isinstance(density, Pivoted) else None
+        nothing = jnp.zeros((density.shape[0], 0, density.shape[1]), self.prior.dtype)
+        self.root = nothing if self.quadratic is None else self.quadratic.root
         self.is_exact = exact and self.quadratic is not None
-        subsets = [functools.partial(self.subset, size) for size in SUBSETS if size <= density.shape[1]]
-        self.kinds = [self.differences, self.pairs, *subsets]
+        sizes = [size for size in SUBSETS if size <= density.shape[1]]
+        self.width = sizes[-1]
+        self.some = [functools.partial(self.subset, size) for size in sizes]
+        # Moves of a few components cost less if the others are left alone, but that must be compiled too.
+        self.is_narrow = self.quadratic is not None and density.shape[1] > 2 * self.width
         pull = jnp.maximum(self.prior - 1, 0)
         self.window = (WINDOW + 6 * pull.max(-1) + 0.5 * pull.sum(-1))[:, None]
         self.sight = (SIGHT / jnp.minimum(self.prior.min(-1), 1))[:, None]
@@ -98,7 +114,7 @@ class Lines:
         if self.quadratic is None:
             return walkers._replace(log_omega=log_omega, omega=omega)
         away = omega - self.quadratic.centre[:, :, None]
-        fitted = jnp.matmul(self.quadratic.root, away, precision=EXACT)
+        fitted = jnp.matmul(self.root, away, precision=EXACT)
         precision, noise = walkers.precision, self.density.noise
         if isinstance(noise, InverseGamma):
             linear = jnp.einsum("bk,sbkl->sbl", self.quadratic.gradient, away, precision=EXACT)
@@ -110,75 +126,101 @@ class Lines:
             precision = jnp.exp(draws) / (shape + excess)
         return Walkers(log_omega, omega, fitted, precision)
 
-    def move(self, key: jax.Array, walkers: Walkers, number: jax.Array) -> Walkers:
-        """Move the first half, and let the other be first."""
-        choice_key, line_key = jax.random.split(key)
-        moving, other = (jax.tree.map(lambda leaf, i=i: leaf[i], walkers) for i in (0, 1))
-        direction = lax.switch(number // 2 % len(self.kinds), self.kinds, choice_key, other)
+    @property
+    def moves(self) -> int:
+        """How often each walker moves in a cycle: once for each kind of direction."""
+        return 1 + len(self.some)
+
+    def cycle(self, key: jax.Array, walkers: Walkers) -> Walkers:
+        """Move all walkers once along each kind of direction, one half and then the other."""
+        # Loops of their own, as branches of one loop would copy all walkers.
+        if self.is_narrow:
+            walkers = lax.fori_loop(0, 2, lambda number, w: self.move(key, w, number, [self.differences]), walkers)
+            return lax.fori_loop(2, 2 * self.moves, lambda number, w: self.move(key, w, number, self.some), walkers)
+        kinds = [self.differences, *(self.widened(few) for few in self.some)]
+        return lax.fori_loop(0, 2 * self.moves, lambda number, w: self.move(key, w, number, kinds), walkers)
+
+    def move(self, key: jax.Array, walkers: Walkers, number: jax.Array, kinds: list[Callable]) -> Walkers:
+        """Move one half of the walkers, the first if the number of the move is even."""
+        choice_key, line_key = jax.random.split(jax.random.fold_in(key, number))
+        own = number % 2
+        kind = (number // 2 + len(kinds) - self.moves) % len(kinds)
+        direction = lax.switch(kind, kinds, choice_key, walkers.omega, 1 - own)
+        chosen = direction.chosen
+        every = chosen.shape[0] == walkers.omega.shape[2]
+        log_omega, omega = (leaf[own] if every else leaf[own][:, chosen] for leaf in walkers[:2])
+        moving = Walkers(log_omega, omega, walkers.fitted[own], walkers.precision[own])
         moved = (self.exactly if self.is_exact else self.by_slices)(line_key, moving, direction)
-        return jax.tree.map(lambda first, second: jnp.stack([first, second]), other, moved)
+
+        def put(whole, rows):
+            return whole.at[own].set(rows) if every else whole.at[own, :, chosen].set(jnp.moveaxis(rows, 1, 0))
+
+        return walkers._replace(
+            log_omega=put(walkers.log_omega, moved.log_omega),
+            omega=put(walkers.omega, moved.omega),
+            fitted=walkers.fitted.at[own].set(moved.fitted),
+        )
 
     # --- directions ------------------------------------------------------------------------------------------
 
-    def differences(self, key: jax.Array, other: Walkers) -> Direction:
+    def differences(self, key: jax.Array, omega: jax.Array, other: jax.Array) -> Direction:
         """Return differences between walkers of the other half, of the same ensemble."""
-        ensemble = jnp.arange(self.count) // self.half * self.half
-        first, second = (other.omega[:, :, ensemble + pick] for pick in _two(key, self.count, self.half))
+        omega = omega[other]
+        ensembles = omega.reshape(*omega.shape[:-1], ENSEMBLES, self.half)
+        # All walkers look equally far along the row of the others: shifts are cheaper than choices of their own.
+        shifts = (pick[0] for pick in _two(key, 1, self.half))
+        first, second = (jnp.roll(ensembles, shift, -1).reshape(omega.shape) for shift in shifts)
         difference = first - second
         # Close to a vertex rounding would leave the plane: the largest component is what the others leave.
         mass = jnp.maximum(first, second)
-        is_largest = mass >= _fold(jnp.maximum, mass)[:, None]
-        is_largest = is_largest & (jnp.cumsum(is_largest, axis=1) == 1)
-        others = jnp.where(is_largest, 0, difference)
-        direction = jnp.where(is_largest, -_fold(jnp.add, others)[:, None], difference)
-        size = _fold(jnp.maximum, jnp.abs(direction))[:, None]
+        is_largest = mass >= mass.max(1, keepdims=True)
+        others = _sum(jnp.where(is_largest, 0, difference))
+        direction = jnp.where(is_largest, -others / _sum(is_largest.astype(mass.dtype)), difference)
+        size = _sum(jnp.abs(direction))
         direction = direction / jnp.where(size > 0, size, 1)
-        if self.quadratic is None:
-            return direction, other.fitted
-        return direction, jnp.matmul(self.quadratic.root, direction, precision=EXACT)
+        product = jnp.matmul(self.root, direction, precision=EXACT)
+        return Direction(jnp.arange(mass.shape[1]), direction, product)
 
-    def pairs(self, key: jax.Array, other: Walkers) -> Direction:
-        """Return directions from one component to another."""
-        num_components = self.prior.shape[-1]
-        first, second = _two(key, self.count, num_components)
-        numbers = jnp.arange(num_components)[:, None]
-        direction = (numbers == first).astype(self.prior.dtype) - (numbers == second)
-        direction = jnp.broadcast_to(direction, other.omega.shape)
-        if self.quadratic is None:
-            return direction, other.fitted
-        return direction, self.quadratic.root[:, :, first] - self.quadratic.root[:, :, second]
-
-    def subset(self, size: int, key: jax.Array, other: Walkers) -> Direction:
+    def subset(self, size: int, key: jax.Array, *_) -> Direction:
         """Return directions in which some components change, and as the likelihood lets them."""
         num_problems, num_components = self.density.shape
         dtype = self.prior.dtype
-        chosen = jax.random.permutation(key, num_components)[:size]
+        chosen = jax.random.permutation(key, num_components)[: self.width]
         normals = jax.random.normal(jax.random.fold_in(key, 1), (size - 1, self.count), dtype)
-        root = jnp.zeros((num_problems, 0, num_components), dtype) if self.quadratic is None else self.quadratic.root
-        columns = root[:, :, chosen]
+        columns = self.root[:, :, chosen[:size]]
         columns = columns[:, :, :-1] - columns[:, :, -1:]
         identity = jnp.broadcast_to(jnp.eye(size - 1, dtype=dtype), (num_problems, size - 1, size - 1))
         factor = jnp.linalg.qr(jnp.concatenate([columns, identity], 1), mode="r")
         inverse = jax.scipy.linalg.solve_triangular(factor, identity)
         steps = jnp.matmul(inverse, normals, precision=EXACT)
         product = jnp.matmul(columns, steps, precision=EXACT)
-        steps = jnp.concatenate([steps, -steps.sum(1, keepdims=True)], 1)
-        return jnp.zeros_like(other.omega).at[:, chosen].set(steps), product
+        rest = jnp.zeros((num_problems, self.width - size, self.count), dtype)
+        return Direction(chosen, jnp.concatenate([steps, -steps.sum(1, keepdims=True), rest], 1), product)
+
+    def widened(self, some: Callable[..., Direction]) -> Callable[..., Direction]:
+        """Return directions of a few components as directions of all, most of which don't change."""
+
+        def directions(key, omega, _):
+            chosen, step, product = some(key)
+            every = jnp.zeros_like(omega[0]).at[:, chosen].set(step)
+            return Direction(jnp.arange(every.shape[1]), every, product)
+
+        return directions
 
     # --- moves -----------------------------------------------------------------------------------------------
 
     def _curve(self, walkers: Walkers, direction: Direction) -> tuple[jax.Array, jax.Array]:
         """Return curvature and slope of the negative log-likelihood along lines, ``(B, L)``."""
         assert self.quadratic is not None
-        step, product = direction
-        linear = jnp.einsum("bk,bkl->bl", self.quadratic.gradient, step, precision=EXACT)
+        chosen, step, product = direction
+        linear = jnp.einsum("bk,bkl->bl", self.quadratic.gradient[:, chosen], step, precision=EXACT)
         curvature = walkers.precision * _fold(jnp.add, jnp.square(product))
         return curvature, walkers.precision * (linear + _fold(jnp.add, walkers.fitted * product))
 
     def exactly(self, key: jax.Array, walkers: Walkers, direction: Direction) -> Walkers:
         """Return walkers moved along lines to draws of cut normal distributions."""
         curvature, slope = self._curve(walkers, direction)
-        step, product = direction
+        _, step, product = direction
         size = jnp.abs(step)
         reach = jnp.where(size > 0, walkers.omega / jnp.where(size > 0, size, 1), jnp.inf)
         low = _fold(jnp.minimum, jnp.where(step > 0, reach, jnp.inf))
@@ -201,7 +243,8 @@ class Lines:
         bits = jax.random.bits(key, (2 + MAX_SHRINKS, self.count), unit_cube.bits_dtype(self.prior.dtype))
         level, offset, *shares = unit_cube.uniform(bits, self.prior.dtype)
         shares = jnp.stack(shares)
-        step, product = direction
+        chosen, step, product = direction
+        powers = self.prior[:, chosen] - 1
         size, rises = jnp.abs(step), step > 0
         tiny = jnp.finfo(size.dtype).tiny
         log_size = jnp.log(jnp.where(size > 0, size, 1))
@@ -237,7 +280,7 @@ class Lines:
                 log_likelihood = self.density.log_ratio(omega)
             else:
                 log_likelihood = -moved * (slope + 0.5 * curvature * moved)
-            return jnp.einsum("bk,bkl->bl", self.prior - 1, log_omega, precision=EXACT) + log_likelihood + jacobian
+            return jnp.einsum("bk,bkl->bl", powers, log_omega, precision=EXACT) + log_likelihood + jacobian
 
         here = jnp.where(movable, log_low - log_high, 0)
         height = log_target(here) + jnp.log(level)
@@ -292,6 +335,11 @@ def _fold(combine: Callable[[jax.Array, jax.Array], jax.Array], values: jax.Arra
         rest = values[..., 2 * half :, :]
         values = jnp.concatenate([combine(values[..., :half, :], values[..., half : 2 * half, :]), rest], axis=-2)
     return values[..., 0, :]
+
+
+def _sum(values: jax.Array) -> jax.Array:
+    """Return sums over the second axis of three, which stays; a product with ones, as a CPU is best at it."""
+    return jnp.matmul(jnp.ones((1, values.shape[1]), values.dtype), values, precision=EXACT)
 
 
 def _two(key: jax.Array, count: int, number: int) -> tuple[jax.Array, jax.Array]:
