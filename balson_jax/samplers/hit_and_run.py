@@ -50,8 +50,8 @@ class HitAndRun(Sampler):
     Attributes:
       target_ess: a round counts if its ``ess`` is at least this, and ``rhat`` at most 1.01.
       max_moves: moves of a walker after which to take what there is; ``status`` tells if that can't be trusted.
-      walkers: in each of the four ensembles, a power of two, at least 8; ``None`` for at least twice the components.
-        More, if a quarter of ``keep`` is more.
+      walkers: in each of the four ensembles, a power of two, at least 8; ``None`` for more than half the components,
+        and 64 at least. More, if a quarter of ``keep`` is more.
       match: rule for the precision of the approximating Dirichlet (see ``dirichlet.from_moments``).
       keep: how many draws the posterior keeps, for intervals, samples and predictions: a power of two, or 0 for none.
       exact_lines: whether the prior is known to be uniform, which makes lines of linear problems exact and faster;
@@ -82,7 +82,7 @@ class HitAndRun(Sampler):
 
     def num_walkers(self, num_components: int) -> int:
         """Return how many walkers an ensemble has."""
-        wanted = self.walkers or max(MIN_WALKERS, 1 << (2 * num_components - 1).bit_length())
+        wanted = self.walkers or max(MIN_WALKERS, 1 << (num_components // 2).bit_length())
         return max(wanted, self.keep // ENSEMBLES)
 
     def run(self, key: jax.Array, density: Density, axes: tuple[str, ...] = ()) -> tuple[weights.Estimate, jax.Array]:
@@ -98,8 +98,8 @@ def hit_and_run(key: jax.Array, density: Density, method: HitAndRun) -> weights.
     dtype = density.prior.dtype
     sizes = weights.Sizes(0, min(num_kept(method.keep, density) // ENSEMBLES, num_walkers))
     lines = Lines(density, num_walkers // 2, bool(method.exact_lines))
-    # Walkers are recorded after as many moves as half the components, about.
-    cycles = -(-num_components // (2 * lines.moves))
+    # Walkers are recorded after about as many moves as a quarter of the components.
+    cycles = -(-num_components // (4 * lines.moves))
     walkers = lines.start(jax.random.fold_in(key, 0))
     log_moments = method.match == "kl"
     num_logs = num_components if log_moments else 0
