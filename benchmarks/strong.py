@@ -14,7 +14,7 @@ from .report import Result, Table, Target
 from .spectra import mixed_problems, smooth_spectra
 
 BANDS = 156
-REFERENCES = {3: 10, 5: 10, 10: 8, 20: 3, 40: 2}
+REFERENCES = {3: 10, 5: 10, 10: 4, 20: 2, 40: 1}
 """How many problems of a cell are also walked for long, by number of components."""
 
 LONG = 60.0

@@ -34,7 +34,7 @@ MIN_WALKERS = 64
 SQUARES_VARIANCE = 4.0
 """Variance of a squared deviation, in units of the squared variance: between a normal's, 2, and an exponential's, 8."""
 
-FIRST_ROUND = 4
+FIRST_ROUND = 2
 """How many times walkers are recorded in each batch of the first round."""
 
 
@@ -136,7 +136,7 @@ def hit_and_run(key: jax.Array, density: Density, method: HitAndRun) -> weights.
         return jnp.any(~state[-1]) & (state[1] < method.max_moves)
 
     def round_of_batches(state):
-        walkers, moves, length, parts, done = state
+        walkers, moves, length, parts, promising, done = state
         own = jax.random.fold_in(jax.random.fold_in(key, 1), moves)
         (walkers, _, _), found = lax.scan(batch, (walkers, own, length), None, BATCHES)
         found = jax.tree.map(lambda leaf: _by_ensemble(leaf, num_problems), found)
@@ -144,16 +144,17 @@ def hit_and_run(key: jax.Array, density: Density, method: HitAndRun) -> weights.
             lambda new, old: jnp.where(done.reshape(1, -1, *(1,) * (new.ndim - 2)), old, new), found, parts
         )
         ess, rhat, _ = _diagnose(parts)
-        # The first round is for coming in from afar.
-        done = done | ((moves > 0) & (ess >= method.target_ess) & (rhat <= MAX_RHAT))
-        return walkers, moves + BATCHES * length * cycles * lines.moves, 2 * length, parts, done
+        # The first round is for coming in from afar. Of the others two must tell the same: one might be lucky.
+        done = done | (promising & (ess >= method.target_ess) & (rhat <= MAX_RHAT))
+        promising = (moves > 0) & (ess >= method.target_ess / 4) & (rhat <= 1 + 4 * (MAX_RHAT - 1))
+        return walkers, moves + BATCHES * length * cycles * lines.moves, 2 * length, parts, promising, done
 
     parts = jax.tree.map(
         lambda leaf: _by_ensemble(jnp.broadcast_to(leaf, (BATCHES, *leaf.shape)), num_problems), nothing
     )
     hopeless = ~density.valid | ~jnp.isfinite(density.log_peak) | ~jnp.isfinite(walkers.omega).all((0, 2, 3))
-    state = walkers, jnp.int32(0), jnp.int32(FIRST_ROUND), parts, hopeless
-    _, _, _, parts, _ = lax.while_loop(unfinished, round_of_batches, state)
+    state = walkers, jnp.int32(0), jnp.int32(FIRST_ROUND), parts, jnp.zeros_like(hopeless), hopeless
+    parts = lax.while_loop(unfinished, round_of_batches, state)[3]
     return _estimate(parts)
 
 
@@ -169,8 +170,10 @@ def _diagnose(parts: weights.Moments) -> tuple[jax.Array, jax.Array, jax.Array]:
     whole = weights.combine(parts)
     variance = whole.spread / whole.mass[:, None]
     count = parts.mean.shape[0]
-    # From batches, and from unions of them: the shorter ones don't see slow changes, the longer ones are few.
-    error_square = functools.reduce(jnp.maximum, [_error_square(parts.mean, count // size) for size in (1, 2, 4)])
+    # From batches, and from unions of them up to whole ensembles: the shorter ones don't see slow changes, the longer
+    # ones are few.
+    sizes = (1, 2, 4, BATCHES)
+    error_square = functools.reduce(jnp.maximum, [_error_square(parts.mean, count // size) for size in sizes])
     still = variance <= 0
     ess = jnp.where(
         still,
