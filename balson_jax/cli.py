@@ -85,7 +85,10 @@ def sensitivity(
 
 @app.command()
 def bench(
-    groups: Annotated[list[str] | None, typer.Argument(help="Some groups of benchmarks; all by default.")] = None,
+    groups: Annotated[
+        list[str] | None,
+        typer.Argument(help="Some groups of benchmarks; all but strong, which takes an hour, by default."),
+    ] = None,
     quick: Annotated[bool, typer.Option("--quick", help="Small sizes, in about a minute.")] = False,
     check: Annotated[bool, typer.Option("--check", help="Exit with an error if a target is missed.")] = False,
     out: Annotated[Path, typer.Option(help="Where to write the JSON and the plots.")] = Path("bench_results"),

@@ -84,7 +84,10 @@ def resolve(method: Any, problem: Problem) -> Method | Auto:
             'residuals (bound="search" looks for one), or noise=InverseGamma(...) with a positive scale'
         )
     if isinstance(method, HitAndRun | Auto):
-        validation.require_positive("target_ess", validation.float_array("target_ess", method.target_ess))
+        target_ess = validation.float_array("target_ess", method.target_ess)
+        if target_ess.ndim:
+            raise ValueError(f"target_ess has shape {target_ess.shape}; pass one number for all problems")
+        validation.require_positive("target_ess", target_ess)
     if isinstance(method, HitAndRun):
         prior = validation.known(problem.prior)
         is_flat = prior is not None and bool((prior == 1).all())

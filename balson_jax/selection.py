@@ -210,7 +210,8 @@ class Tuning(NamedTuple):
             lines.append(f"{edge:,} choice(s) at the edge of a grid: a wider one may have a better")
         doubtful = int((np.asarray(self.status) != 0).sum())
         if doubtful:
-            lines.append(f"{doubtful:,} of {self.status.size:,} fits have a status other than OK: see status")
+            shown = f"{doubtful:,} of {self.status.size:,}"
+            lines.append(f"{shown} fits have a status other than OK: see status, and try another method")
         return "\n".join(lines)
 
 

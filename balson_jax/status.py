@@ -70,13 +70,13 @@ _MEANING = {
         "posterior may have several peaks, or be narrower than rounding. Raise max_moves, or work in float64."
     ),
     Status.LOW_ESS: (
-        f"LOW_ESS: fewer than {MIN_ESS} effective draws (in some round): the spread can't be trusted. Take "
-        f"{MIN_ESS} / ess times as many draws, if you can afford them."
+        f"LOW_ESS: fewer than {MIN_ESS} effective draws (in some round): the spread can't be trusted. Let "
+        f'method="auto" choose, or take {MIN_ESS} / ess times as many draws.'
     ),
     Status.HIGH_PARETO_K: (
         "HIGH_PARETO_K: a few weights dominate, so that even ess is doubtful: the proposal hardly meets the posterior. "
-        "Several times as many draws may cure it, or not even hundreds; for a linear problem balson_jax.least_squares "
-        "gives the optimum, without uncertainty."
+        'Several times as many draws may cure it, or not even hundreds; method="tg" and "hit_and_run" are made for it, '
+        'and "auto" takes them where they are needed.'
     ),
 }
 """Causes come before what follows from them."""

@@ -108,6 +108,12 @@ def require_at_least(name: str, value: Any, minimum: int) -> None:
         raise ValueError(f"{name}={value} must be at least {minimum}")
 
 
+def require_flag(name: str, value: Any) -> None:
+    """Raise unless ``value`` is ``True`` or ``False``."""
+    if not isinstance(value, bool):
+        raise ValueError(f"{name}={value!r} must be True or False")
+
+
 def require_choice(name: str, value: Any, known: tuple[str, ...]) -> None:
     """Raise unless ``value`` is one of the known names."""
     if value not in known:

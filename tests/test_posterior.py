@@ -152,6 +152,7 @@ def test_the_table_of_a_bad_fit_says_what_to_do():
     text = repr(balson.fit(jax.random.key(0), problem, balson.IS(num_draws=1000)))
     assert "status LOW_ESS" in text
     assert "times as many draws" in text
+    assert 'method="auto"' in text
 
 
 def test_repr_inside_a_trace(found):

@@ -85,6 +85,8 @@ def check_sizes(method) -> None:
     validation.require_at_least("keep", method.keep, 0)
     if method.keep and (method.keep & (method.keep - 1) or not REPLICATES <= method.keep <= MAX_KEEP):
         raise ValueError(f"keep={method.keep} must be 0 or a power of two from {REPLICATES} to {MAX_KEEP:,}")
+    if hasattr(method, "diagnose_tail"):
+        validation.require_flag("diagnose_tail", method.diagnose_tail)
     if hasattr(method, "points"):
         validation.require_choice("points", method.points, tuple(unit_cube.GENERATORS))
     for name, smallest in (("rounds", 0), ("steps", 1), ("max_proposals", 1), ("max_moves", 1)):

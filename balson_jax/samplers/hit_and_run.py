@@ -20,7 +20,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from .. import dirichlet, reservoir, weights
+from .. import dirichlet, reservoir, validation, weights
 from ..density import Density
 from ..status import MAX_RHAT, Status
 from .base import DEFAULT_KEEP, Sampler, match_alpha, num_kept
@@ -48,7 +48,7 @@ class HitAndRun(Sampler):
     derivatives, and refuses to be differentiated.
 
     Attributes:
-      target_ess: a round counts if its ``ess`` is at least this, and ``rhat`` at most 1.01.
+      target_ess: one number; a round counts if its ``ess`` is at least this, and ``rhat`` at most 1.01.
       max_moves: moves of a walker after which to take what there is; ``status`` tells if that can't be trusted.
       walkers: in each of the four ensembles, a power of two, at least 8; ``None`` for more than half the components,
         and 64 at least. More, if a quarter of ``keep`` is more.
@@ -69,8 +69,12 @@ class HitAndRun(Sampler):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.walkers is not None and (self.walkers < 8 or self.walkers & (self.walkers - 1)):
-            raise ValueError(f"walkers={self.walkers} must be a power of two, at least 8")
+        if self.walkers is not None:
+            validation.require_at_least("walkers", self.walkers, 8)
+            if self.walkers & (self.walkers - 1):
+                raise ValueError(f"walkers={self.walkers} must be a power of two, at least 8")
+        if self.exact_lines is not None:
+            validation.require_flag("exact_lines", self.exact_lines)
 
     def is_valid(self) -> jax.Array:
         """Return whether the target is in its domain; usable inside a trace."""
