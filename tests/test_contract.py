@@ -55,10 +55,21 @@ def assert_close(found, expected, rtol=2e-4, atol=2e-4):
     chex.assert_trees_all_close(found, expected, rtol=rtol, atol=atol)
 
 
+def assert_same(name, found, expected):
+    """Compare two programs for a posterior: to rounding, or for chains, which magnify it, to Monte Carlo error."""
+    if name != "hit_and_run":
+        assert_close(found, expected)
+        return
+    error = np.asarray(expected.std) * np.sqrt(1 / np.asarray(found.ess) + 1 / np.asarray(expected.ess))
+    np.testing.assert_array_less(np.abs(np.asarray(found.mean) - expected.mean), 5 * error)
+    np.testing.assert_array_less(np.abs(np.asarray(found.std) - expected.std), 5 * error)
+    assert int(found.status) == int(expected.status)
+
+
 @thinned("name", [], ["is", "rs", "rsirs", "isirs", *STRONG])
 def test_jit_equals_eager(name):
     eager = fit_from.__wrapped__(KEY, problem(), (simplex_optima(problem()),), SMALL[name])
-    assert_close(eager, single_fit(name))
+    assert_same(name, eager, single_fit(name))
 
 
 @one_at_least
@@ -69,7 +80,7 @@ def test_inside_a_jit_of_the_users(name):
         one = balson.linear_problem(design, target, noise=jnp.float32(0.7), prior=jnp.array([0.8, 1.0, 1.5]))
         return balson.fit(KEY, one, SMALL[name])
 
-    assert_close(jax.jit(fit)(jnp.asarray(TARGETS[0])), single_fit(name))
+    assert_same(name, jax.jit(fit)(jnp.asarray(TARGETS[0])), single_fit(name))
 
 
 @every_method
@@ -78,7 +89,7 @@ def test_a_batch_that_shares_a_design_equals_a_loop(name):
     assert batch.mean.shape == (NUM_PROBLEMS, NUM_COMPONENTS)
     assert batch.ess.shape == batch.status.shape == batch.total.shape == (NUM_PROBLEMS,)
     for index in range(NUM_PROBLEMS):
-        assert_close(jax.tree.map(lambda leaf, i=index: leaf[i], batch), single_fit(name, index))
+        assert_same(name, jax.tree.map(lambda leaf, i=index: leaf[i], batch), single_fit(name, index))
 
 
 @one_at_least
@@ -87,7 +98,7 @@ def test_vmap_equals_a_loop(name):
     mapped = jax.vmap(lambda key, y: balson.fit(key, problem(y), SMALL[name]))(keys, jnp.asarray(TARGETS[:2]))
     for index in range(2):
         one = balson.fit(keys[index], problem(TARGETS[index]), SMALL[name])
-        assert_close(jax.tree.map(lambda leaf, i=index: leaf[i], mapped), one)
+        assert_same(name, jax.tree.map(lambda leaf, i=index: leaf[i], mapped), one)
 
 
 @thinned("name", [], ["rs", "isirs", *STRONG])
@@ -97,7 +108,7 @@ def test_own_designs_and_batch_axes(name):
     batch = balson.fit(KEY, balson.linear_problem(designs, targets, noise=0.7), SMALL[name])
     assert batch.batch_shape == (2, 3)
     one = balson.fit(KEY, balson.linear_problem(designs[1, 0], targets[1, 0], noise=0.7), SMALL[name])
-    assert_close(jax.tree.map(lambda leaf: leaf[1, 0], batch), one)
+    assert_same(name, jax.tree.map(lambda leaf: leaf[1, 0], batch), one)
 
 
 @thinned("name", ["is"], ["isirs", *STRONG])
@@ -106,7 +117,9 @@ def test_more_problems_than_a_block_holds(name, monkeypatch):
     monkeypatch.setattr(sys.modules["balson_jax.fitting"], "BLOCK_ELEMENTS", 2 * 1000 * NUM_COMPONENTS)
     fit_from.clear_cache()
     try:
-        assert_close(balson.fit(KEY, problem(TARGETS), SMALL[name]), whole)
+        blocks = balson.fit(KEY, problem(TARGETS), SMALL[name])
+        for index in range(NUM_PROBLEMS):
+            assert_same(name, *(jax.tree.map(lambda leaf, i=index: leaf[i], both) for both in (blocks, whole)))
     finally:
         fit_from.clear_cache()
 
@@ -115,7 +128,7 @@ def test_more_problems_than_a_block_holds(name, monkeypatch):
 def test_batch_of_one_and_empty_batch(name):
     one = balson.fit(KEY, problem(TARGETS[:1]), SMALL[name])
     assert one.mean.shape == (1, NUM_COMPONENTS)
-    assert_close(jax.tree.map(lambda leaf: leaf[0], one), single_fit(name))
+    assert_same(name, jax.tree.map(lambda leaf: leaf[0], one), single_fit(name))
     none = balson.fit(KEY, problem(TARGETS[:0]), SMALL[name])
     assert none.mean.shape == (0, NUM_COMPONENTS)
     assert none.status.shape == (0,)
