@@ -85,7 +85,7 @@ def test_misfit_of_the_dirichlet():
 # --- calibration -----------------------------------------------------------------------------------------------------
 
 
-@thinned("num_components", [5], [20])
+@thinned("num_components", [], [5, 20])
 def test_calibration_of_auto(num_components):
     """Theta from the prior, data from theta: ranks are uniform and 90 % intervals cover 90 %."""
     problem, theta = pixels(11, 1000, 60, num_components, 0.03)
