@@ -87,7 +87,7 @@ def sensitivity(
 def bench(
     groups: Annotated[
         list[str] | None,
-        typer.Argument(help="Some groups of benchmarks; all but strong, which takes an hour, by default."),
+        typer.Argument(help="Some groups of benchmarks; all but strong, which takes an hour or two, by default."),
     ] = None,
     quick: Annotated[bool, typer.Option("--quick", help="Small sizes, in about a minute.")] = False,
     check: Annotated[bool, typer.Option("--check", help="Exit with an error if a target is missed.")] = False,

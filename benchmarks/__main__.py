@@ -18,7 +18,7 @@ from rich.console import Console
 from .report import Result, show, write
 
 GROUPS = ("draws", "weights", "fits", "scaling", "accuracy", "strong")
-ON_DEMAND = {"strong"}  # takes an hour
+ON_DEMAND = {"strong"}  # takes an hour or two
 
 
 def main() -> None:

@@ -8,7 +8,7 @@ ends: in that variable even the poles of a prior with concentrations below one a
 
 Ensembles are independent of each other and start from places that are farther apart than the posterior is wide: that
 their means agree (R-hat) is the sign of convergence. Rounds double in length, each going on where the last one ended
-and forgetting it, until the means agree and are known well enough.
+and forgetting it, until two in a row say that the means agree and are known well enough.
 """
 
 from __future__ import annotations
@@ -48,7 +48,8 @@ class HitAndRun(Sampler):
     derivatives, and refuses to be differentiated.
 
     Attributes:
-      target_ess: one number; a round counts if its ``ess`` is at least this, and ``rhat`` at most 1.01.
+      target_ess: one number; rounds end when ``ess`` is at least this and ``rhat`` at most 1.01, and the round before,
+        half as long, came near that.
       max_moves: moves of a walker after which to take what there is; ``status`` tells if that can't be trusted.
       walkers: in each of the four ensembles, a power of two, at least 8; ``None`` for more than half the components,
         and 64 at least. More, if a quarter of ``keep`` is more.

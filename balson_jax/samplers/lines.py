@@ -144,6 +144,7 @@ class Lines:
         """Move one half of the walkers, the first if the number of the move is even."""
         choice_key, line_key = jax.random.split(jax.random.fold_in(key, number))
         own = number % 2
+        # A loop over fewer kinds than there are is over the last of them.
         kind = (number // 2 + len(kinds) - self.moves) % len(kinds)
         direction = lax.switch(kind, kinds, choice_key, walkers.omega, 1 - own)
         chosen = direction.chosen
