@@ -74,7 +74,7 @@ class Auto:
             return IS(match=self.match, keep=self.keep)
         if problem.num_components <= MAX_GAUSSIAN:
             return TG(match=self.match, keep=self.keep)
-        return HitAndRun(target_ess=self.target_ess, match=self.match, keep=self.keep, exact_lines=False)
+        return HitAndRun(target_ess=self.target_ess, match=self.match, keep=self.keep, walls="none")
 
     def ladder(self, problem: Problem) -> list[Method]:
         """Return the methods to try, the cheapest first."""
@@ -82,11 +82,8 @@ class Auto:
         rungs: list[Method] = [IS(num_draws=MANY_DRAWS // 2, **common)]
         if isinstance(problem, LinearProblem) and problem.num_components <= MAX_GAUSSIAN:
             rungs += [TG(num_draws=FEW_DRAWS, **common), TG(num_draws=MANY_DRAWS, **common)]
-        exact = bool((np.asarray(problem.prior) == 1).all())
-        return [
-            *rungs,
-            HitAndRun(target_ess=self.target_ess, max_moves=MAX_MOVES, exact_lines=exact, **common),
-        ]
+        walk = HitAndRun(target_ess=self.target_ess, max_moves=MAX_MOVES, **common)
+        return [*rungs, walk.suited_to(np.asarray(problem.prior))]
 
 
 def escalate(key: jax.Array, problem: Problem, method: Auto) -> Posterior:

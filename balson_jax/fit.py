@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Any
 
 import jax
@@ -89,11 +88,7 @@ def resolve(method: Any, problem: Problem) -> Method | Auto:
             raise ValueError(f"target_ess has shape {target_ess.shape}; pass one number for all problems")
         validation.require_positive("target_ess", target_ess)
     if isinstance(method, HitAndRun):
-        prior = validation.known(problem.prior)
-        is_flat = prior is not None and bool((prior == 1).all())
-        if method.exact_lines and prior is not None and not is_flat:
-            raise ValueError("exact_lines=True needs a prior of 1 for all components; leave it out")
-        method = dataclasses.replace(method, exact_lines=is_flat if method.exact_lines is None else method.exact_lines)
+        method = method.suited_to(validation.known(problem.prior))
     limit = MAX_DIMS // 2 - 1
     if getattr(method, "points", None) == "sobol" and num_components > limit:
         raise ValueError(f'points="sobol" serves up to {limit} components, not {num_components}; pass points="pseudo"')

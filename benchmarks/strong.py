@@ -95,7 +95,7 @@ def timed_fit(problem: balson.Problem) -> tuple[balson.Posterior, float]:
 def compare(problem: balson.Problem, found: balson.Posterior, count: int) -> tuple[np.ndarray, np.ndarray]:
     """Return differences of means and standard deviations from those of long chains, in standard errors of both."""
     some = jax.tree.map(lambda leaf: leaf[:count] if leaf.ndim and leaf.shape[0] == len(found) else leaf, problem)
-    walked = balson.fit(jax.random.key(2), some, balson.HitAndRun(target_ess=1500.0, exact_lines=False))
+    walked = balson.fit(jax.random.key(2), some, balson.HitAndRun(target_ess=1500.0, walls="none"))
     own = found[:count]
     share = np.sqrt(1 / np.asarray(own.ess) + 1 / np.asarray(walked.ess))[:, None]
     away = np.asarray(walked.draws) - np.asarray(walked.mean)[:, None]

@@ -11,6 +11,7 @@ import balson_jax as balson
 
 DESIGN = np.random.default_rng(0).normal(size=(6, 3))
 TARGET = DESIGN @ [0.2, 0.3, 0.5]
+PEAKED, SPARSE = (balson.linear_problem(DESIGN, TARGET, prior=prior) for prior in (2.0, 0.5))
 
 
 def with_nan(array, index, value=np.nan):
@@ -141,7 +142,7 @@ def test_bad_models(arguments, message):
         (lambda: balson.HitAndRun(max_moves=0), "max_moves=0 must be at least 1"),
         (lambda: balson.HitAndRun(walkers=24), "walkers=24 must be a power of two, at least 8"),
         (lambda: balson.HitAndRun(walkers=16.0), "walkers=16.0 must be an integer of at least 8"),
-        (lambda: balson.HitAndRun(exact_lines="yes"), "exact_lines='yes' must be True or False"),
+        (lambda: balson.HitAndRun(walls="thick"), "unknown walls='thick'"),
         (lambda: balson.TG(diagnose_tail="no"), "diagnose_tail='no' must be True or False"),
         (lambda: balson.HitAndRun(match="median"), "unknown match='median'"),
         (lambda: balson.Auto(keep=100), "keep=100 must be 0 or a power of two"),
@@ -160,6 +161,8 @@ def test_bad_methods(construct, message):
         ({"method": balson.IS}, "is not a method; pass one of auto, rs, .*, variational, or an instance of Auto, RS"),
         ({"method": balson.IS(proposal=np.ones(2))}, r"proposal has shape \(2,\); pass 3 concentrations"),
         ({"method": balson.IS(proposal=[1.0, -1.0, 1.0])}, r"proposal\[1\] is -1.0"),
+        ({"method": balson.HitAndRun(walls="hard"), "problem": PEAKED}, "walls='hard' needs a prior of 1 for all"),
+        ({"method": balson.HitAndRun(walls="soft"), "problem": SPARSE}, "walls='soft' needs a prior of at least 1"),
         ({"method": balson.HitAndRun(target_ess=-1.0)}, "target_ess is -1.0"),
         ({"method": balson.Auto(target_ess=0.0)}, "target_ess is 0.0"),
         ({"method": balson.HitAndRun(target_ess=np.ones(2))}, r"target_ess has shape \(2,\); pass one number"),

@@ -76,6 +76,61 @@ def test_against_quadrature(name, num_components):
             assert abs(float(found.log_evidence[i]) - exact.log_evidence) < tolerance
 
 
+@thinned("walls,num_components", [("soft", 3)], [("hard", 3), ("hard", 2), ("soft", 2)])
+def test_bounces_against_quadrature(walls, num_components):
+    """Walkers that fly off walls: hard ones for a uniform prior, soft ones for peaked ones too."""
+    rng = np.random.default_rng(10 + num_components)
+    design = rng.normal(size=(6, num_components)) + np.arange(num_components)
+    truth = rng.dirichlet(0.5 + np.arange(num_components))
+    peaked = [np.linspace(1, 6, num_components), np.linspace(2.5, 1, num_components)]
+    priors = [np.ones(num_components), *(peaked if walls == "soft" else [])]
+    grid = [(prior, noise) for prior in priors for noise in (0.1, 0.4, 2.0)]
+    targets = np.stack([design @ truth + noise * rng.normal(size=6) for _, noise in grid])
+    noise, prior = np.array([noise for _, noise in grid]), np.stack([prior for prior, _ in grid])
+    problem = balson.linear_problem(design, targets, noise=noise, prior=prior)
+    found = balson.fit(KEY, problem, balson.HitAndRun(target_ess=20_000.0, walls=walls))
+    assert (found.status == 0).all()
+    for i in range(len(grid)):
+        exact = exact_posterior(design, targets[i], prior[i], noise=noise[i])
+        worth = np.sqrt(float(found.ess[i]))
+        np.testing.assert_array_less(np.abs(found.mean[i] - exact.mean), Z * np.sqrt(exact.variance) / worth)
+        np.testing.assert_array_less(
+            np.abs(found.std[i] ** 2 - exact.variance), Z * exact.rs_variance_error / worth + 1e-6
+        )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("prior", [1.0, 2.5])
+def test_bounces_agree_with_straight_lines(prior):
+    """Twenty components, unknown noise, and what is left of the sum: flights beside slices along lines."""
+    rng = np.random.default_rng(6)
+    design = spectra(rng, 40, 19)
+    target = 0.8 * design @ rng.dirichlet(np.ones(19)) + 0.03 * rng.normal(size=40)
+    problem = balson.linear_problem(design, target, constraint="at_most", prior=prior)
+    flown, walked = (
+        balson.fit(KEY, problem, balson.HitAndRun(target_ess=3000.0, walls=walls)) for walls in (None, "none")
+    )
+    assert flown.status == walked.status == 0
+    error = walked.std * np.sqrt(1 / flown.ess + 1 / walked.ess)
+    np.testing.assert_array_less(np.abs(flown.mean - walked.mean), Z * error)
+    # A standard deviation is known as well as that of an exponential distribution, at worst.
+    np.testing.assert_array_less(np.abs(flown.std - walked.std), Z * np.sqrt(2) * error)
+    assert float(flown.noise.mean) == pytest.approx(float(walked.noise.mean), rel=0.02)
+    assert float(flown.slack.mean) == pytest.approx(float(walked.slack.mean), abs=Z * 2 * float(error.max()))
+
+
+def test_walls_that_do_not_suit_the_prior_are_flagged():
+    """Inside a trace, where the prior's value isn't known beforehand."""
+
+    def status(prior):
+        problem = balson.linear_problem(np.eye(3), np.ones(3) / 3, noise=0.3, prior=prior)
+        return balson.fit(KEY, problem, balson.HitAndRun(target_ess=1.0, keep=64, walls="soft")).status
+
+    found = jax.jit(jax.vmap(status))(jnp.array([[1.0, 2.0, 3.0], [0.5, 2.0, 3.0]]))
+    assert balson.Status.NONFINITE not in balson.Status(int(found[0]))
+    assert balson.Status.NONFINITE in balson.Status(int(found[1]))
+
+
 @pytest.mark.slow
 def test_intervals_of_chains_against_the_exact_distribution_function():
     """Kept draws of two components, by the probability below the interval's ends."""

@@ -6,6 +6,9 @@ posterior is along it. Where the prior is uniform and the model linear that is a
 Otherwise it is a step of slice sampling (Neal 2003) in the logarithm of the ratio of the distances to the line's two
 ends: in that variable even the poles of a prior with concentrations below one are bounded.
 
+Lines are short where there are many walls. For linear problems whose concentrations are known to be one or more,
+walkers therefore also fly along broken lines (see ``bounces``), which take them nearly anywhere in one go.
+
 Ensembles are independent of each other and start from places that are farther apart than the posterior is wide: that
 their means agree (R-hat) is the sign of convergence. Rounds double in length, each going on where the last one ended
 and forgetting it, until two in a row say that the means agree and are known well enough.
@@ -15,15 +18,18 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+from typing import get_args
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 
 from .. import dirichlet, reservoir, validation, weights
 from ..density import Density
 from ..status import MAX_RHAT, Status
 from .base import DEFAULT_KEEP, Sampler, match_alpha, num_kept
+from .bounces import Bounces, Walls
 from .lines import ENSEMBLES, Lines
 from .rejection import without_derivatives
 
@@ -33,6 +39,9 @@ BATCHES = 8
 MIN_WALKERS = 64
 SQUARES_VARIANCE = 4.0
 """Variance of a squared deviation, in units of the squared variance: between a normal's, 2, and an exponential's, 8."""
+
+MAX_SOFT = 8.0
+"""Larger concentrations reflect walkers so often that straight lines are better."""
 
 FIRST_ROUND = 2
 """How many times walkers are recorded in each batch of the first round."""
@@ -55,8 +64,9 @@ class HitAndRun(Sampler):
         and 64 at least. More, if a quarter of ``keep`` is more.
       match: rule for the precision of the approximating Dirichlet (see ``dirichlet.from_moments``).
       keep: how many draws the posterior keeps, for intervals, samples and predictions: a power of two, or 0 for none.
-      exact_lines: whether the prior is known to be uniform, which makes lines of linear problems exact and faster;
-        ``None`` looks at it, if its value is known.
+      walls: off what walkers of linear problems bounce, which is many times faster than straight lines alone:
+        ``"hard"`` for the simplex's, if the prior is uniform; ``"soft"`` for the prior's, if no concentration is below
+        1; ``"none"`` serves any prior. ``None`` looks at the prior, if its value is known.
     """
 
     target_ess: float | jax.Array = 400.0
@@ -64,7 +74,7 @@ class HitAndRun(Sampler):
     walkers: int | None = dataclasses.field(default=None, metadata={"static": True})
     match: dirichlet.MatchRule = dataclasses.field(default="ratio", metadata={"static": True})
     keep: int = dataclasses.field(default=DEFAULT_KEEP, metadata={"static": True})
-    exact_lines: bool | None = dataclasses.field(default=None, metadata={"static": True})
+    walls: Walls | None = dataclasses.field(default=None, metadata={"static": True})
 
     name = "hit_and_run"
 
@@ -74,12 +84,25 @@ class HitAndRun(Sampler):
             validation.require_at_least("walkers", self.walkers, 8)
             if self.walkers & (self.walkers - 1):
                 raise ValueError(f"walkers={self.walkers} must be a power of two, at least 8")
-        if self.exact_lines is not None:
-            validation.require_flag("exact_lines", self.exact_lines)
+        if self.walls is not None:
+            validation.require_choice("walls", self.walls, get_args(Walls))
 
     def is_valid(self) -> jax.Array:
         """Return whether the target is in its domain; usable inside a trace."""
         return jnp.asarray(self.target_ess) > 0
+
+    def suited_to(self, prior: np.ndarray | None) -> HitAndRun:
+        """Return the method with walls that suit a prior, if its values are known."""
+        low, high = (1.0, 1.0) if prior is None or not prior.size else (float(prior.min()), float(prior.max()))
+        if (self.walls == "hard" and not low == high == 1) or (self.walls == "soft" and low < 1):
+            needed = "of 1 for all components" if self.walls == "hard" else "of at least 1"
+            raise ValueError(
+                f"walls={self.walls!r} needs a prior {needed}, not one from {low:g} to {high:g}; leave it out"
+            )
+        if self.walls is not None:
+            return self
+        suitable = "none" if prior is None or low < 1 or high > MAX_SOFT else "hard" if high == 1 else "soft"
+        return dataclasses.replace(self, walls=suitable)
 
     def elements(self, num_components: int, shares_draws: bool) -> int:
         """Return a problem's share of a block; blocks are small, as all their problems wait for the slowest."""
@@ -102,10 +125,13 @@ def hit_and_run(key: jax.Array, density: Density, method: HitAndRun) -> weights.
     num_walkers = method.num_walkers(num_components)
     dtype = density.prior.dtype
     sizes = weights.Sizes(0, min(num_kept(method.keep, density) // ENSEMBLES, num_walkers))
-    lines = Lines(density, num_walkers // 2, bool(method.exact_lines))
-    # Walkers are recorded after about as many moves as a quarter of the components.
-    cycles = -(-num_components // (4 * lines.moves))
+    lines = Lines(density, num_walkers // 2, method.walls == "hard")
+    bounces = Bounces.of(density, method.walls)
+    # Walkers are recorded after a flight, or after about as many moves as a quarter of the components.
+    cycles = 1 if bounces else -(-num_components // (4 * lines.moves))
+    moves = cycles * lines.moves + (num_components if bounces else 0)
     walkers = lines.start(jax.random.fold_in(key, 0))
+    frame = None
     log_moments = method.match == "kl"
     num_logs = num_components if log_moments else 0
     nothing = weights.empty(num_problems * ENSEMBLES, density.feature_shape[1], num_logs, sizes, dtype)
@@ -124,42 +150,54 @@ def hit_and_run(key: jax.Array, density: Density, method: HitAndRun) -> weights.
         log_omega = flat(walkers.log_omega) if log_moments else None
         return weights.digest(logs, density.features(omega), log_omega, jnp.asarray(num_walkers), gumbel, sizes)
 
+    def advance(key, walkers, frame):
+        walkers = lax.fori_loop(0, cycles, lambda i, w: lines.cycle(jax.random.fold_in(key, i), w), walkers)
+        if bounces:
+            walkers = bounces.fly(jax.random.fold_in(key, cycles + 1), walkers, frame)
+        return lines.refresh(jax.random.fold_in(key, cycles), walkers)
+
     def batch(carry, _):
-        walkers, key, length = carry
+        walkers, frame, key, length = carry
 
         def step(index, state):
             walkers, moments = state
             own = jax.random.fold_in(key, index)
-            walkers = lax.fori_loop(0, cycles, lambda i, w: lines.cycle(jax.random.fold_in(own, i), w), walkers)
-            walkers = lines.refresh(jax.random.fold_in(own, cycles), walkers)
+            walkers = advance(own, walkers, frame)
             return walkers, weights.merge(moments, record(walkers, own))
 
         walkers, moments = lax.fori_loop(0, length, step, (walkers, nothing))
-        return (walkers, jax.random.fold_in(key, 1 << 30), length), moments
+        return (walkers, frame, jax.random.fold_in(key, 1 << 30), length), moments
 
     def unfinished(state):
-        return jnp.any(~state[-1]) & (state[1] < method.max_moves)
+        return jnp.any(~state[-1]) & (state[2] < method.max_moves)
 
     def round_of_batches(state):
-        walkers, moves, length, parts, promising, done = state
-        own = jax.random.fold_in(jax.random.fold_in(key, 1), moves)
-        (walkers, _, _), found = lax.scan(batch, (walkers, own, length), None, BATCHES)
+        walkers, frame, moved, length, parts, promising, done = state
+        own = jax.random.fold_in(jax.random.fold_in(key, 1), moved)
+        if bounces:
+            frame = bounces.adapted(frame, walkers)
+        (walkers, *_), found = lax.scan(batch, (walkers, frame, own, length), None, BATCHES)
         found = jax.tree.map(lambda leaf: _by_ensemble(leaf, num_problems), found)
         parts = jax.tree.map(
             lambda new, old: jnp.where(done.reshape(1, -1, *(1,) * (new.ndim - 2)), old, new), found, parts
         )
         ess, rhat, _ = _diagnose(parts)
-        # The first round is for coming in from afar. Of the others two must tell the same: one might be lucky.
+        # Two rounds must tell the same, as one might be lucky; along lines the first is for coming in from afar.
         done = done | (promising & (ess >= method.target_ess) & (rhat <= MAX_RHAT))
-        promising = (moves > 0) & (ess >= method.target_ess / 4) & (rhat <= 1 + 4 * (MAX_RHAT - 1))
-        return walkers, moves + BATCHES * length * cycles * lines.moves, 2 * length, parts, promising, done
+        has_come_in = bounces is not None or moved > 0
+        promising = has_come_in & (ess >= method.target_ess / 4) & (rhat <= 1 + 4 * (MAX_RHAT - 1))
+        return walkers, frame, moved + BATCHES * length * moves, 2 * length, parts, promising, done
 
     parts = jax.tree.map(
         lambda leaf: _by_ensemble(jnp.broadcast_to(leaf, (BATCHES, *leaf.shape)), num_problems), nothing
     )
     hopeless = ~density.valid | ~jnp.isfinite(density.log_peak) | ~jnp.isfinite(walkers.omega).all((0, 2, 3))
-    state = walkers, jnp.int32(0), jnp.int32(FIRST_ROUND), parts, jnp.zeros_like(hopeless), hopeless
-    parts = lax.while_loop(unfinished, round_of_batches, state)[3]
+    if bounces:
+        hopeless = hopeless | ~bounces.suits()
+        walkers, frame = bounces.come_in(jax.random.fold_in(key, 2), walkers, advance)
+    length = jnp.int32(1 if bounces else FIRST_ROUND)
+    state = walkers, frame, jnp.int32(0), length, parts, jnp.zeros_like(hopeless), hopeless
+    parts = lax.while_loop(unfinished, round_of_batches, state)[4]
     return _estimate(parts)
 
 
@@ -189,10 +227,11 @@ def _diagnose(parts: weights.Moments) -> tuple[jax.Array, jax.Array, jax.Array]:
     halves = parts.mean.reshape(2 * ENSEMBLES, BATCHES // 2, *parts.mean.shape[1:]).mean(1)
     between = jnp.var(halves, 0, ddof=1)
     within = jnp.where(still, 1, variance - jnp.minimum(jnp.var(halves, 0), 0.99 * variance))
-    # Of squares too: outliers on both sides leave the means alone.
-    squares = parts.spread / parts.mass[..., None] + jnp.square(parts.mean - whole.mean)
+    # Of squares too, as outliers on both sides leave the means alone; relative ones, as those may be too small.
+    scale = jnp.where(still, 1, variance)
+    squares = (parts.spread / parts.mass[..., None] + jnp.square(parts.mean - whole.mean)) / scale
     squares = squares.reshape(2 * ENSEMBLES, BATCHES // 2, *squares.shape[1:]).mean(1)
-    unequal = jnp.var(squares, 0, ddof=1) / jnp.where(still, 1, SQUARES_VARIANCE * jnp.square(variance))
+    unequal = jnp.var(squares, 0, ddof=1) / SQUARES_VARIANCE
     rhat = jnp.where(still, 1, jnp.sqrt(1 + jnp.maximum(between / within, unequal)))
     return ess.min(-1), rhat.max(-1), jnp.sqrt(error_square)
 

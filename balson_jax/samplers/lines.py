@@ -23,6 +23,9 @@ ENSEMBLES = 4
 CLOSENESS = 0.8
 """How close the walkers of an ensemble begin to the first of them: 1 for at the same place."""
 
+NATS_AWAY = 30.0
+"""By how much a component may lower the log-likelihood where walkers begin."""
+
 SUBSETS = (2, 4, 8)
 """Directions in which so many components change are among those along which walkers move."""
 
@@ -92,8 +95,12 @@ class Lines:
         num_problems, num_components = self.density.shape
         dtype = self.prior.dtype
         points = unit_cube.coordinates(unit_cube.pseudo, key, 2 * self.count, start=0, dtype=dtype)
-        log_draws, _ = self._starts().draw(points)
-        draws = jnp.exp(log_draws).reshape(num_problems, num_components, 2, ENSEMBLES, self.half)
+        draws = jnp.exp(self._starts().draw(points)[0])
+        if self.quadratic is not None:
+            # A target far outside presses components to zero: from farther away walkers would be long in coming.
+            draws = jnp.minimum(draws, (NATS_AWAY / jnp.maximum(self.quadratic.gradient, NATS_AWAY))[:, :, None])
+            draws = draws + jnp.maximum(1 - _sum(draws), 0) * self.quadratic.centre[:, :, None]
+        draws = draws.reshape(num_problems, num_components, 2, ENSEMBLES, self.half)
         # Those of an ensemble around one of them: ensembles agree only when they have forgotten where they began.
         omega = CLOSENESS * draws[:, :, :1, :, :1] + (1 - CLOSENESS) * draws
         omega = jnp.moveaxis(omega, 2, 0).reshape(2, num_problems, num_components, self.count)
@@ -109,7 +116,7 @@ class Lines:
 
     def refresh(self, key: jax.Array, walkers: Walkers) -> Walkers:
         """Return the walkers with their sums and products computed anew, and new levels of the noise."""
-        log_omega = walkers.log_omega - jnp.log(_fold(jnp.add, walkers.omega))[..., None, :]
+        log_omega = walkers.log_omega - jnp.log(fold(jnp.add, walkers.omega))[..., None, :]
         omega = jnp.exp(log_omega)
         if self.quadratic is None:
             return walkers._replace(log_omega=log_omega, omega=omega)
@@ -118,7 +125,7 @@ class Lines:
         precision, noise = walkers.precision, self.density.noise
         if isinstance(noise, InverseGamma):
             linear = jnp.einsum("bk,sbkl->sbl", self.quadratic.gradient, away, precision=EXACT)
-            excess = jnp.maximum(linear + 0.5 * _fold(jnp.add, jnp.square(fitted)), 0)
+            excess = jnp.maximum(linear + 0.5 * fold(jnp.add, jnp.square(fitted)), 0)
             shape = jnp.broadcast_to(noise.shape + 0.5 * self.density.num_rows, self.density.base.shape)[:, None]
             bits = jax.random.bits(key, (2, 1, self.count), unit_cube.bits_dtype(shape.dtype))
             # A shape is half a row at least, for which quantiles need no second number.
@@ -169,8 +176,7 @@ class Lines:
         omega = omega[other]
         ensembles = omega.reshape(*omega.shape[:-1], ENSEMBLES, self.half)
         # All walkers look equally far along the row of the others: shifts are cheaper than choices of their own.
-        shifts = (pick[0] for pick in _two(key, 1, self.half))
-        first, second = (jnp.roll(ensembles, shift, -1).reshape(omega.shape) for shift in shifts)
+        first, second = (jnp.roll(ensembles, shift, -1).reshape(omega.shape) for shift in _two(key, self.half))
         difference = first - second
         # Close to a vertex rounding would leave the plane: the largest component is what the others leave.
         mass = jnp.maximum(first, second)
@@ -215,8 +221,8 @@ class Lines:
         assert self.quadratic is not None
         chosen, step, product = direction
         linear = jnp.einsum("bk,bkl->bl", self.quadratic.gradient[:, chosen], step, precision=EXACT)
-        curvature = walkers.precision * _fold(jnp.add, jnp.square(product))
-        return curvature, walkers.precision * (linear + _fold(jnp.add, walkers.fitted * product))
+        curvature = walkers.precision * fold(jnp.add, jnp.square(product))
+        return curvature, walkers.precision * (linear + fold(jnp.add, walkers.fitted * product))
 
     def exactly(self, key: jax.Array, walkers: Walkers, direction: Direction) -> Walkers:
         """Return walkers moved along lines to draws of cut normal distributions."""
@@ -224,8 +230,8 @@ class Lines:
         _, step, product = direction
         size = jnp.abs(step)
         reach = jnp.where(size > 0, walkers.omega / jnp.where(size > 0, size, 1), jnp.inf)
-        low = _fold(jnp.minimum, jnp.where(step > 0, reach, jnp.inf))
-        high = _fold(jnp.minimum, jnp.where(step < 0, reach, jnp.inf))
+        low = fold(jnp.minimum, jnp.where(step > 0, reach, jnp.inf))
+        high = fold(jnp.minimum, jnp.where(step < 0, reach, jnp.inf))
         movable = jnp.isfinite(low) & jnp.isfinite(high) & (low + high > 0)
         low, high = jnp.where(movable, low, 1), jnp.where(movable, high, 1)
         stiffness = jnp.maximum(jnp.sqrt(curvature), 1e-6 / (low + high))
@@ -250,8 +256,8 @@ class Lines:
         tiny = jnp.finfo(size.dtype).tiny
         log_size = jnp.log(jnp.where(size > 0, size, 1))
         log_reach = jnp.where(size > 0, walkers.log_omega - log_size, jnp.inf)
-        log_low = _fold(jnp.minimum, jnp.where(rises, log_reach, jnp.inf))
-        log_high = _fold(jnp.minimum, jnp.where(rises, jnp.inf, log_reach))
+        log_low = fold(jnp.minimum, jnp.where(rises, log_reach, jnp.inf))
+        log_high = fold(jnp.minimum, jnp.where(rises, jnp.inf, log_reach))
         curvature = slope = jnp.zeros_like(log_low)
         if self.quadratic is not None:
             curvature, slope = self._curve(walkers, direction)
@@ -329,7 +335,7 @@ class Lines:
         return jnp.minimum(log_low, jnp.log(below)), jnp.minimum(log_high, jnp.log(above))
 
 
-def _fold(combine: Callable[[jax.Array, jax.Array], jax.Array], values: jax.Array) -> jax.Array:
+def fold(combine: Callable[[jax.Array, jax.Array], jax.Array], values: jax.Array) -> jax.Array:
     """Return the sum, or the smallest, ... over the last axis but one; halves are folded, which a CPU vectorises."""
     while values.shape[-2] > 1:
         half = values.shape[-2] // 2
@@ -343,9 +349,9 @@ def _sum(values: jax.Array) -> jax.Array:
     return jnp.matmul(jnp.ones((1, values.shape[1]), values.dtype), values, precision=EXACT)
 
 
-def _two(key: jax.Array, count: int, number: int) -> tuple[jax.Array, jax.Array]:
-    """Return pairs of different integers below a number, each ``(count,)``."""
+def _two(key: jax.Array, number: int) -> tuple[jax.Array, jax.Array]:
+    """Return two different integers below a number."""
     first_key, second_key = jax.random.split(key)
-    first = jax.random.randint(first_key, (count,), 0, number)
-    other = jax.random.randint(second_key, (count,), 0, number - 1)
+    first = jax.random.randint(first_key, (), 0, number)
+    other = jax.random.randint(second_key, (), 0, number - 1)
     return first, other + (other >= first)
