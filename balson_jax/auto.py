@@ -33,6 +33,9 @@ MAX_GAUSSIAN = 16
 OPTIMISM = 3.0
 """Small samples overestimate the share of their draws that is effective by up to about this factor."""
 
+SAFE_PARETO_K = 0.5
+"""Weights with a larger one have no variance, and spreads less than their effective draws promise: go on climbing."""
+
 METHOD_NAMES = (IS.name, TG.name, HitAndRun.name)
 FEW_DRAWS, MANY_DRAWS = 2048, 65_536
 MAX_MOVES = 1 << 16
@@ -45,6 +48,7 @@ BEYOND_REMEDY = Status.IMPROPER | Status.ROUNDING
 class Auto:
     """For each problem the cheapest method that gives enough effective draws and can be trusted; the default.
 
+    Enough is ``target_ess``; trusted is a status of ``OK`` and, if a later method does no worse, a Pareto k below 0.5.
     In this order: ``IS`` from the prior, unless the data are plainly too strong for it; ``TG``, for linear problems
     with up to 16 components (a model may have several peaks, of which ``TG`` would see one); ``HitAndRun``.
     ``posterior.method`` tells which was used. What no method could do is flagged in ``status``.
@@ -103,7 +107,7 @@ def escalate(key: jax.Array, problem: Problem, method: Auto) -> Posterior:
     expected = np.asarray(_expected_shares(flat, *reference)) if is_linear else np.ones(count)
     hopeless = ~np.broadcast_to(np.asarray(flat.is_valid()), (count,))
     found: Posterior | None = None
-    pending = np.arange(count)
+    pending, served = np.arange(count), np.zeros(count, bool)
     for rung, sampler in enumerate(ladder):
         is_last = rung == len(ladder) - 1
         promising = np.ones(len(pending), bool) if is_last else _promising(sampler, method, found, expected, pending)
@@ -111,9 +115,12 @@ def escalate(key: jax.Array, problem: Problem, method: Auto) -> Posterior:
         if not len(chosen):
             continue
         part = _fit_some(jax.random.fold_in(key, rung), flat, reference, chosen, sampler)
-        found = _scatter(found, part, chosen, count)
-        status, ess = np.asarray(part.status), np.asarray(part.ess)
-        good = ((status == 0) & (ess >= method.target_ess)) | ((status & int(BEYOND_REMEDY)) > 0) | hopeless[chosen]
+        serves = (np.asarray(part.status) == 0) & (np.asarray(part.ess) >= method.target_ess)
+        # What served already is replaced only by what serves too.
+        found = _scatter(found, part, chosen, serves | ~served[chosen], count)
+        served[chosen] |= serves
+        beyond = (np.asarray(part.status) & int(BEYOND_REMEDY)) > 0
+        good = (serves & ~(np.asarray(part.pareto_k) > SAFE_PARETO_K)) | beyond | hopeless[chosen]
         pending = np.sort(np.concatenate([pending[~promising], chosen[~good]]))
         if not len(pending):
             break
@@ -168,8 +175,8 @@ def _as_auto(part: Posterior) -> Posterior:
     return dataclasses.replace(part, choice=choice, methods=METHOD_NAMES)
 
 
-def _scatter(found: Posterior | None, part: Posterior, chosen: np.ndarray, count: int) -> Posterior:
-    """Return the posterior of all problems with those of some replaced."""
+def _scatter(found: Posterior | None, part: Posterior, chosen: np.ndarray, wanted: np.ndarray, count: int) -> Posterior:
+    """Return the posterior of all problems with those of the chosen ones that are wanted replaced."""
     if found is None:
         if len(chosen) == count:
             return part
@@ -177,7 +184,7 @@ def _scatter(found: Posterior | None, part: Posterior, chosen: np.ndarray, count
 
     def put(whole, own):
         whole = np.array(whole)
-        whole[chosen] = own
+        whole[chosen[wanted]] = own[wanted]
         return whole
 
     return jax.tree.map(put, found, part)

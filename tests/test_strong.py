@@ -203,6 +203,43 @@ def test_more_columns_than_rows_and_duplicated_columns():
     np.testing.assert_allclose(found.std[:100], found.std[100:], rtol=0.5)
 
 
+@pytest.mark.slow
+def test_chains_keep_the_digits_of_a_component_close_to_one():
+    """In float32, against float64: sums of many numbers close to one would be off by more than the spread."""
+    rng = np.random.default_rng(5)
+    design = rng.normal(size=(4, 6))
+    design[:, 4], design[:, 1] = 0, design[:, 0]
+    target = 10 * rng.normal(size=4)
+    options = {"noise": 1e-3, "prior": (1, 1, 8, 1, 1.5, 3)}
+    method = balson.HitAndRun(target_ess=3000.0)
+    short = balson.fit(KEY, balson.linear_problem(design, target, **options), method)
+    with jax.enable_x64(True):
+        long = balson.fit(KEY, balson.linear_problem(design, target, **options), method)
+    assert short.mean.dtype == jnp.float32
+    assert short.status == long.status == 0
+    mean, std = np.asarray(long.mean), np.asarray(long.std)
+    assert 1e-7 < 1 - mean.max() < 1e-4
+    error = Z * std * np.sqrt(1 / float(short.ess) + 1 / float(long.ess))
+    ulp = np.finfo(np.float32).eps * mean
+    np.testing.assert_array_less(np.abs(np.asarray(short.mean) - mean), error + ulp)
+    np.testing.assert_array_less(np.abs(np.asarray(short.std) - std), np.sqrt(2) * error + ulp)
+
+
+@pytest.mark.slow
+def test_walkers_come_in_from_afar(x64):
+    """Three rows that are known to a millionth: most starting places are thousands of standard deviations away."""
+    rng = np.random.default_rng(5)
+    design = rng.normal(size=(3, 6))
+    problem = balson.linear_problem(design, design @ [0.05, 0.1, 0.15, 0.2, 0.25, 0.25], noise=1e-6, prior=2.0)
+    found = balson.fit(KEY, problem, balson.HitAndRun(max_moves=1 << 14))
+    assert found.status == 0
+    # As wide as the plane of perfect fits is, whatever the noise.
+    louder = balson.linear_problem(design, design @ [0.05, 0.1, 0.15, 0.2, 0.25, 0.25], noise=1e-3, prior=2.0)
+    other = balson.fit(KEY, louder, balson.HitAndRun(max_moves=1 << 14))
+    error = Z * np.sqrt(1 / float(found.ess) + 1 / float(other.ess))
+    np.testing.assert_allclose(found.std, other.std, rtol=error)
+
+
 @thinned("noise", [], [1e-4, 1e-2, 1.0, 1e2, 1e4])
 def test_any_noise_and_targets_far_outside_the_cone(noise):
     """No NaN, no exception, a mean on the simplex; what can't be trusted is flagged."""

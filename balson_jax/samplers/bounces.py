@@ -32,8 +32,8 @@ FLIGHT = 2.0
 ADAPTATIONS, MAX_ADAPTATIONS = 8, 64
 """How often the coordinates are adapted while walkers come in from afar."""
 
-SETTLED = 3.0
-"""Coordinates are good enough when the next stiffness is within this factor."""
+SETTLED, FAR_OUT = 3.0, 10.0
+"""Walkers have come in when no stiffness changes by the first factor, and no variance is larger by the second."""
 
 STIFFNESS = (4.0, 1e30)
 """Components vary between 0 and 1, and not by less than floats can hold."""
@@ -84,7 +84,7 @@ class Flight(NamedTuple):
       slope: gradient of the negative log-likelihood, in z.
       velocity: in z.
       left: of their time.
-      events: how many times each was reflected; one number.
+      events: how many times those that are still on their way were reflected; one number.
     """
 
     omega: jax.Array
@@ -130,23 +130,24 @@ class Bounces:
 
         def step(state):
             walkers, old, count, _ = state
-            own = self.adapted(old, walkers)
-            change = jnp.abs(jnp.log(own.stiffness / old.stiffness))
-            settled = ~jnp.any(change > jnp.log(SETTLED))
-            return advance(jax.random.fold_in(key, count), walkers, own), own, count + 1, settled
+            own, settled = self.adapted(old, walkers)
+            return advance(jax.random.fold_in(key, count), walkers, own), own, count + 1, settled.all()
 
         return lax.while_loop(unsettled, step, (walkers, first, jnp.int32(0), jnp.bool_(False)))[:2]
 
-    def adapted(self, old: Frame, walkers: Walkers) -> Frame:
-        """Return coordinates in which variances come nearer to those of the walkers."""
+    def adapted(self, old: Frame, walkers: Walkers) -> tuple[Frame, jax.Array]:
+        """Return coordinates in which variances come nearer to those of the walkers, and whether they were near."""
         omega = walkers.omega
         mean = omega.mean((0, 3))
         variance = jnp.square(omega - mean[:, :, None]).mean((0, 3))
         # Less than rounding can't be seen: a component near one looks as if it stood still.
         variance = jnp.maximum(variance, jnp.square(jnp.finfo(omega.dtype).eps * mean))
-        expected = jnp.square(old.axes).sum(-1)
-        factor = jnp.clip(expected / jnp.maximum(variance, 1 / STIFFNESS[1]), 0.01, STIFFNESS[1])
-        return frame(self.quadratic, jnp.clip(old.stiffness * factor, *STIFFNESS))
+        factor = jnp.square(old.axes).sum(-1) / jnp.maximum(variance, 1 / STIFFNESS[1])
+        stiffness = jnp.clip(old.stiffness * jnp.clip(factor, 0.01, STIFFNESS[1]), *STIFFNESS)
+        # Walkers that are far out vary more than the likelihood allows, whatever the walls.
+        change = jnp.abs(jnp.log(stiffness / old.stiffness))
+        near = (change < jnp.log(SETTLED)) & (factor > 1 / FAR_OUT)
+        return frame(self.quadratic, stiffness), near.all(-1)
 
     def fly(self, key: jax.Array, walkers: Walkers, own: Frame) -> Walkers:
         """Return walkers after a flight each in coordinates of their own; their products are to be refreshed."""

@@ -9,9 +9,10 @@ ends: in that variable even the poles of a prior with concentrations below one a
 Lines are short where there are many walls. For linear problems whose concentrations are known to be one or more,
 walkers therefore also fly along broken lines (see ``bounces``), which take them nearly anywhere in one go.
 
-Ensembles are independent of each other and start from places that are farther apart than the posterior is wide: that
-their means agree (R-hat) is the sign of convergence. Rounds double in length, each going on where the last one ended
-and forgetting it, until two in a row say that the means agree and are known well enough.
+Ensembles share nothing but the coordinates in which they fly, and start from places that are farther apart than the
+posterior is wide (see ``starts``): that their means agree (R-hat) is the sign of convergence. Rounds double in length,
+each going on where the last one ended and forgetting it, until two in a row say that the means agree and are known well
+enough.
 """
 
 from __future__ import annotations
@@ -53,13 +54,14 @@ class HitAndRun(Sampler):
     """Markov chains that sample the posterior: the fallback that works where the others don't.
 
     Estimates the exact posterior, but not its evidence. Draws are correlated: ``ess`` counts what they are worth, from
-    the means of batches, for the component that is known worst; ``rhat`` compares independent ensembles. It has no
+    the means of batches, for the component that is known worst; ``rhat`` compares separate ensembles. It has no
     derivatives, and refuses to be differentiated.
 
     Attributes:
       target_ess: one number; rounds end when ``ess`` is at least this and ``rhat`` at most 1.01, and the round before,
         half as long, came near that.
-      max_moves: moves of a walker after which to take what there is; ``status`` tells if that can't be trusted.
+      max_moves: moves of a walker, once it has come in from afar, after which to take what there is; ``status`` tells
+        if that can't be trusted.
       walkers: in each of the four ensembles, a power of two, at least 8; ``None`` for more than half the components,
         and 64 at least. More, if a quarter of ``keep`` is more.
       match: rule for the precision of the approximating Dirichlet (see ``dirichlet.from_moments``).
@@ -148,7 +150,9 @@ def hit_and_run(key: jax.Array, density: Density, method: HitAndRun) -> weights.
         gumbel = reservoir.gumbel(key, num_walkers, 0, dtype) if sizes.slots else None
         logs = jnp.zeros((omega.shape[0], num_walkers), dtype)
         log_omega = flat(walkers.log_omega) if log_moments else None
-        return weights.digest(logs, density.features(omega), log_omega, jnp.asarray(num_walkers), gumbel, sizes)
+        # About a place among them: sums of numbers close to one would lose the digits in which they differ.
+        features = density.features(omega) - jnp.repeat(middle, ENSEMBLES, 0)[:, :, None]
+        return weights.digest(logs, features, log_omega, jnp.asarray(num_walkers), gumbel, sizes)
 
     def advance(key, walkers, frame):
         walkers = lax.fori_loop(0, cycles, lambda i, w: lines.cycle(jax.random.fold_in(key, i), w), walkers)
@@ -175,7 +179,7 @@ def hit_and_run(key: jax.Array, density: Density, method: HitAndRun) -> weights.
         walkers, frame, moved, length, parts, promising, done = state
         own = jax.random.fold_in(jax.random.fold_in(key, 1), moved)
         if bounces:
-            frame = bounces.adapted(frame, walkers)
+            frame, _ = bounces.adapted(frame, walkers)
         (walkers, *_), found = lax.scan(batch, (walkers, frame, own, length), None, BATCHES)
         found = jax.tree.map(lambda leaf: _by_ensemble(leaf, num_problems), found)
         parts = jax.tree.map(
@@ -195,10 +199,11 @@ def hit_and_run(key: jax.Array, density: Density, method: HitAndRun) -> weights.
     if bounces:
         hopeless = hopeless | ~bounces.suits()
         walkers, frame = bounces.come_in(jax.random.fold_in(key, 2), walkers, advance)
+    middle = density.features(walkers.omega[0, :, :, :1])[:, :, 0]
     length = jnp.int32(1 if bounces else FIRST_ROUND)
     state = walkers, frame, jnp.int32(0), length, parts, jnp.zeros_like(hopeless), hopeless
     parts = lax.while_loop(unfinished, round_of_batches, state)[4]
-    return _estimate(parts)
+    return _estimate(parts, middle)
 
 
 def _by_ensemble(leaf: jax.Array, num_problems: int) -> jax.Array:
@@ -242,7 +247,8 @@ def _error_square(means: jax.Array, groups: int) -> jax.Array:
     return jnp.var(grouped, 0, ddof=1) / groups
 
 
-def _estimate(parts: weights.Moments) -> weights.Estimate:
+def _estimate(parts: weights.Moments, middle: jax.Array) -> weights.Estimate:
+    """Return what moments about a place, ``(B, F)``, tell."""
     whole = weights.combine(parts)
     ess, rhat, mean_stderr = _diagnose(parts)
     share = jnp.ones_like(parts.mass) / whole.mass
@@ -250,7 +256,7 @@ def _estimate(parts: weights.Moments) -> weights.Estimate:
     unknown = jnp.full_like(ess, jnp.nan)
     status = weights.verdict(ess, unknown, 2) | jnp.where(rhat <= MAX_RHAT, 0, Status.HIGH_RHAT)
     return weights.Estimate(
-        mean=whole.mean,
+        mean=middle + whole.mean,
         variance=whole.spread / whole.mass[:, None],
         log_mean=whole.log_mean,
         mean_stderr=mean_stderr,
@@ -261,7 +267,7 @@ def _estimate(parts: weights.Moments) -> weights.Estimate:
         pareto_k=unknown,
         rhat=rhat,
         status=status.astype(jnp.int32),
-        draws=draws,
+        draws=middle[:, :, None] + draws,
         draw_weights=draw_weights,
     )
 

@@ -10,22 +10,15 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from .. import gaussian
 from ..density import Density
 from ..likelihoods import Pivoted
 from ..noise import InverseGamma
-from ..proposals import DirichletProposal, Proposal
 from ..random import points as unit_cube
 from ..random.gamma_quantile import unlifted
 from ..random.truncated_normal import cut
+from .starts import starting_places
 
 ENSEMBLES = 4
-CLOSENESS = 0.8
-"""How close the walkers of an ensemble begin to the first of them: 1 for at the same place."""
-
-NATS_AWAY = 30.0
-"""By how much a component may lower the log-likelihood where walkers begin."""
-
 SUBSETS = (2, 4, 8)
 """Directions in which so many components change are among those along which walkers move."""
 
@@ -92,31 +85,16 @@ class Lines:
 
     def start(self, key: jax.Array) -> Walkers:
         """Return walkers at places more widely spread than the posterior."""
-        num_problems, num_components = self.density.shape
-        dtype = self.prior.dtype
-        points = unit_cube.coordinates(unit_cube.pseudo, key, 2 * self.count, start=0, dtype=dtype)
-        draws = jnp.exp(self._starts().draw(points)[0])
-        if self.quadratic is not None:
-            # A target far outside presses components to zero: from farther away walkers would be long in coming.
-            draws = jnp.minimum(draws, (NATS_AWAY / jnp.maximum(self.quadratic.gradient, NATS_AWAY))[:, :, None])
-            draws = draws + jnp.maximum(1 - _sum(draws), 0) * self.quadratic.centre[:, :, None]
-        draws = draws.reshape(num_problems, num_components, 2, ENSEMBLES, self.half)
-        # Those of an ensemble around one of them: ensembles agree only when they have forgotten where they began.
-        omega = CLOSENESS * draws[:, :, :1, :, :1] + (1 - CLOSENESS) * draws
-        omega = jnp.moveaxis(omega, 2, 0).reshape(2, num_problems, num_components, self.count)
-        log_omega = jnp.log(jnp.maximum(omega, jnp.finfo(dtype).tiny))
-        empty = jnp.zeros((2, num_problems, 0, self.count), dtype)
-        walkers = Walkers(log_omega, omega, empty, jnp.ones((2, num_problems, self.count), dtype))
+        num_problems = self.density.shape[0]
+        omega = starting_places(key, self.quadratic, self.prior, ENSEMBLES, self.half)
+        log_omega = jnp.log(jnp.maximum(omega, jnp.finfo(omega.dtype).tiny))
+        empty = jnp.zeros((2, num_problems, 0, self.count), omega.dtype)
+        walkers = Walkers(log_omega, omega, empty, jnp.ones((2, num_problems, self.count), omega.dtype))
         return self.refresh(jax.random.fold_in(key, 1), walkers)
-
-    def _starts(self) -> Proposal:
-        if self.quadratic is None:
-            return DirichletProposal(self.prior)
-        return gaussian.from_quadratic(self.quadratic, self.prior, prior_share=0.25, spread=2.0)
 
     def refresh(self, key: jax.Array, walkers: Walkers) -> Walkers:
         """Return the walkers with their sums and products computed anew, and new levels of the noise."""
-        log_omega = walkers.log_omega - jnp.log(fold(jnp.add, walkers.omega))[..., None, :]
+        log_omega = walkers.log_omega - jnp.log(_fold(jnp.add, walkers.omega))[..., None, :]
         omega = jnp.exp(log_omega)
         if self.quadratic is None:
             return walkers._replace(log_omega=log_omega, omega=omega)
@@ -125,7 +103,7 @@ class Lines:
         precision, noise = walkers.precision, self.density.noise
         if isinstance(noise, InverseGamma):
             linear = jnp.einsum("bk,sbkl->sbl", self.quadratic.gradient, away, precision=EXACT)
-            excess = jnp.maximum(linear + 0.5 * fold(jnp.add, jnp.square(fitted)), 0)
+            excess = jnp.maximum(linear + 0.5 * _fold(jnp.add, jnp.square(fitted)), 0)
             shape = jnp.broadcast_to(noise.shape + 0.5 * self.density.num_rows, self.density.base.shape)[:, None]
             bits = jax.random.bits(key, (2, 1, self.count), unit_cube.bits_dtype(shape.dtype))
             # A shape is half a row at least, for which quantiles need no second number.
@@ -221,8 +199,8 @@ class Lines:
         assert self.quadratic is not None
         chosen, step, product = direction
         linear = jnp.einsum("bk,bkl->bl", self.quadratic.gradient[:, chosen], step, precision=EXACT)
-        curvature = walkers.precision * fold(jnp.add, jnp.square(product))
-        return curvature, walkers.precision * (linear + fold(jnp.add, walkers.fitted * product))
+        curvature = walkers.precision * _fold(jnp.add, jnp.square(product))
+        return curvature, walkers.precision * (linear + _fold(jnp.add, walkers.fitted * product))
 
     def exactly(self, key: jax.Array, walkers: Walkers, direction: Direction) -> Walkers:
         """Return walkers moved along lines to draws of cut normal distributions."""
@@ -230,8 +208,8 @@ class Lines:
         _, step, product = direction
         size = jnp.abs(step)
         reach = jnp.where(size > 0, walkers.omega / jnp.where(size > 0, size, 1), jnp.inf)
-        low = fold(jnp.minimum, jnp.where(step > 0, reach, jnp.inf))
-        high = fold(jnp.minimum, jnp.where(step < 0, reach, jnp.inf))
+        low = _fold(jnp.minimum, jnp.where(step > 0, reach, jnp.inf))
+        high = _fold(jnp.minimum, jnp.where(step < 0, reach, jnp.inf))
         movable = jnp.isfinite(low) & jnp.isfinite(high) & (low + high > 0)
         low, high = jnp.where(movable, low, 1), jnp.where(movable, high, 1)
         stiffness = jnp.maximum(jnp.sqrt(curvature), 1e-6 / (low + high))
@@ -256,8 +234,8 @@ class Lines:
         tiny = jnp.finfo(size.dtype).tiny
         log_size = jnp.log(jnp.where(size > 0, size, 1))
         log_reach = jnp.where(size > 0, walkers.log_omega - log_size, jnp.inf)
-        log_low = fold(jnp.minimum, jnp.where(rises, log_reach, jnp.inf))
-        log_high = fold(jnp.minimum, jnp.where(rises, jnp.inf, log_reach))
+        log_low = _fold(jnp.minimum, jnp.where(rises, log_reach, jnp.inf))
+        log_high = _fold(jnp.minimum, jnp.where(rises, jnp.inf, log_reach))
         curvature = slope = jnp.zeros_like(log_low)
         if self.quadratic is not None:
             curvature, slope = self._curve(walkers, direction)
@@ -335,7 +313,7 @@ class Lines:
         return jnp.minimum(log_low, jnp.log(below)), jnp.minimum(log_high, jnp.log(above))
 
 
-def fold(combine: Callable[[jax.Array, jax.Array], jax.Array], values: jax.Array) -> jax.Array:
+def _fold(combine: Callable[[jax.Array, jax.Array], jax.Array], values: jax.Array) -> jax.Array:
     """Return the sum, or the smallest, ... over the last axis but one; halves are folded, which a CPU vectorises."""
     while values.shape[-2] > 1:
         half = values.shape[-2] // 2
