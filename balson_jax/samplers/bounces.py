@@ -183,34 +183,8 @@ class Bounces:
             return jnp.any(state.left > 0) & (state.events < max_events)
 
         def event(state):
-            omega, floor, slope, velocity, left, events = state
-            speed = jnp.matmul(axes, velocity, precision=EXACT)
-            falls = speed < 0
-            until = jnp.where(falls, (omega - floor) / jnp.where(falls, -speed, 1), jnp.inf)
-            to_wall = until.min(1)
-            # Where the likelihood, on its way down, has lost what is allowed.
-            losses = -jnp.log(uniforms(jax.random.fold_in(event_key, events), 2))
-            allowed, redrawn = losses[:, 0], losses[:, 1:]
-            rise = precision * (slope * velocity).sum(1)
-            bend = jnp.maximum(precision * (curvature * jnp.square(velocity)).sum(1), 1e-20)
-            root = jnp.sqrt(jnp.square(jnp.maximum(rise, 0)) + 2 * bend * allowed)
-            to_slope = jnp.where(rise > 0, 2 * allowed / (rise + root), (root - rise) / bend)
-            time = jnp.maximum(jnp.minimum(jnp.minimum(to_wall, to_slope), left), 0)
-            left = left - time
-            moved = jnp.maximum(omega + time[:, None] * speed, 0)
-            slope = slope + time[:, None] * curvature * velocity
-            met = until <= to_wall[:, None]
-            if power is not None:
-                # A rising component takes its wall along; one that met it gets another.
-                floor = jnp.where(falls, floor, floor * (moved / jnp.maximum(omega, jnp.finfo(dtype).tiny)))
-                is_new = met & (to_wall <= to_slope)[:, None] & (left > 0)[:, None]
-                floor = jnp.where(is_new, moved * jnp.exp(-redrawn * power), floor)
-            wall = jnp.matmul(jnp.swapaxes(axes, 1, 2), met.astype(dtype), precision=EXACT)
-            normal = jnp.where((to_wall <= to_slope)[:, None], wall, slope)
-            square = jnp.square(normal).sum(1)
-            push = 2 * (normal * velocity).sum(1) / jnp.where(square > 0, square, 1)
-            velocity = velocity - jnp.where(left > 0, push, 0)[:, None] * normal
-            return Flight(moved, floor, slope, velocity, left, events + 1)
+            losses = -jnp.log(uniforms(jax.random.fold_in(event_key, state.events), 2))
+            return _event(state, axes, curvature, precision, power, losses)
 
         floor = jnp.zeros_like(omega)
         if power is not None:
@@ -222,3 +196,50 @@ class Bounces:
         omega = jnp.where(landed, state.omega, omega).reshape(walkers.omega.shape)
         log_omega = jnp.log(jnp.maximum(omega, jnp.finfo(dtype).tiny))
         return walkers._replace(omega=omega, log_omega=jnp.where(omega == walkers.omega, walkers.log_omega, log_omega))
+
+
+def _event(
+    state: Flight,
+    axes: jax.Array,
+    curvature: jax.Array,
+    precision: jax.Array,
+    power: jax.Array | None,
+    losses: jax.Array,
+) -> Flight:
+    """Return walkers where each is next reflected, by a wall or by the likelihood's slope, or where its time is up.
+
+    Args:
+      state: the walkers.
+      axes: of their coordinates, ``(B, K, K)``.
+      curvature: of the likelihood along these, ``(B, K, 1)``.
+      precision: of the noise, ``(B, L)``.
+      power: one over concentrations less one, ``(B, K, 1)``; ``None`` if walls are hard.
+      losses: exponential variates ``(B, 2, L)``: what likelihood a walker may lose, and where its next soft wall is.
+    """
+    omega, floor, slope, velocity, left, events = state
+    dtype = omega.dtype
+    speed = jnp.matmul(axes, velocity, precision=EXACT)
+    falls = speed < 0
+    until = jnp.where(falls, (omega - floor) / jnp.where(falls, -speed, 1), jnp.inf)
+    to_wall = until.min(1)
+    # On a line the likelihood's loss is a parabola, of which only the part that rises counts.
+    rise = precision * (slope * velocity).sum(1)
+    bend = jnp.maximum(precision * (curvature * jnp.square(velocity)).sum(1), 1e-20)
+    root = jnp.sqrt(jnp.square(jnp.maximum(rise, 0)) + 2 * bend * losses[:, 0])
+    to_slope = jnp.where(rise > 0, 2 * losses[:, 0] / (rise + root), (root - rise) / bend)
+    time = jnp.maximum(jnp.minimum(jnp.minimum(to_wall, to_slope), left), 0)
+    left = left - time
+    moved = jnp.maximum(omega + time[:, None] * speed, 0)
+    slope = slope + time[:, None] * curvature * velocity
+    met = until <= to_wall[:, None]
+    at_wall = (to_wall <= to_slope)[:, None]
+    if power is not None:
+        # A rising component takes its wall along; one that met it gets another.
+        floor = jnp.where(falls, floor, floor * (moved / jnp.maximum(omega, jnp.finfo(dtype).tiny)))
+        floor = jnp.where(met & at_wall & (left > 0)[:, None], moved * jnp.exp(-losses[:, 1:] * power), floor)
+    wall = jnp.matmul(jnp.swapaxes(axes, 1, 2), met.astype(dtype), precision=EXACT)
+    normal = jnp.where(at_wall, wall, slope)
+    square = jnp.square(normal).sum(1)
+    push = 2 * (normal * velocity).sum(1) / jnp.where(square > 0, square, 1)
+    velocity = velocity - jnp.where(left > 0, push, 0)[:, None] * normal
+    return Flight(moved, floor, slope, velocity, left, events + 1)
