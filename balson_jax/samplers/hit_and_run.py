@@ -68,7 +68,7 @@ class HitAndRun(Sampler):
       keep: how many draws the posterior keeps, for intervals, samples and predictions: a power of two, or 0 for none.
       walls: off what walkers of linear problems bounce, which is many times faster than straight lines alone:
         ``"hard"`` for the simplex's, if the prior is uniform; ``"soft"`` for the prior's, if no concentration is below
-        1; ``"none"`` serves any prior. ``None`` looks at the prior, if its value is known.
+        1; ``"none"`` serves any prior. ``None`` looks at the prior, if its value is known; above 8 it means ``"none"``.
     """
 
     target_ess: float | jax.Array = 400.0
