@@ -36,6 +36,9 @@ OPTIMISM = 3.0
 SAFE_PARETO_K = 0.5
 """Weights with a larger one have no variance, and spreads less than their effective draws promise: go on climbing."""
 
+SAFE_MARGIN = 2.0
+"""Few draws that just reach the target may be the lucky ones: with less than this times it, go on to many."""
+
 METHOD_NAMES = (IS.name, TG.name, HitAndRun.name)
 FEW_DRAWS, MANY_DRAWS = 2048, 65_536
 MAX_MOVES = 1 << 16
@@ -48,7 +51,8 @@ BEYOND_REMEDY = Status.IMPROPER | Status.ROUNDING
 class Auto:
     """For each problem the cheapest method that gives enough effective draws and can be trusted; the default.
 
-    Enough is ``target_ess``; trusted is a status of ``OK`` and, if a later method does no worse, a Pareto k below 0.5.
+    Enough is ``target_ess``; trusted is a status of ``OK`` and, if a later method does no worse, a Pareto k below 0.5
+    and, for few draws, twice the target.
     In this order: ``IS`` from the prior, unless the data are plainly too strong for it; ``TG``, for linear problems
     with up to 16 components (a model may have several peaks, of which ``TG`` would see one); ``HitAndRun``.
     ``posterior.method`` tells which was used. What no method could do is flagged in ``status``.
@@ -120,7 +124,7 @@ def escalate(key: jax.Array, problem: Problem, method: Auto) -> Posterior:
         found = _scatter(found, part, chosen, serves | ~served[chosen], count)
         served[chosen] |= serves
         beyond = (np.asarray(part.status) & int(BEYOND_REMEDY)) > 0
-        good = (serves & ~(np.asarray(part.pareto_k) > SAFE_PARETO_K)) | beyond | hopeless[chosen]
+        good = (serves & _is_safe(sampler, method, part)) | beyond | hopeless[chosen]
         pending = np.sort(np.concatenate([pending[~promising], chosen[~good]]))
         if not len(pending):
             break
@@ -140,6 +144,13 @@ def _promising(
         share = np.asarray(found.ess)[pending] / FEW_DRAWS
         return by_gaussian & (share * sampler.num_draws >= OPTIMISM * method.target_ess)
     return np.ones(len(pending), bool)
+
+
+def _is_safe(sampler: Method, method: Auto, part: Posterior) -> np.ndarray:
+    """Return for which problems a result that serves needs no better one."""
+    is_few = isinstance(sampler, TG) and sampler.num_draws == FEW_DRAWS
+    enough = np.asarray(part.ess) >= (SAFE_MARGIN if is_few else 1) * method.target_ess
+    return enough & ~(np.asarray(part.pareto_k) > SAFE_PARETO_K)
 
 
 @jax.jit

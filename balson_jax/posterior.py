@@ -49,7 +49,8 @@ class Posterior:
         noise to be estimated has no bound.
       ess: effective number of draws (of the worst round).
       pareto_k: shape of the weights' tail (of the worst round); ``-inf`` where all weights are equal, as for RS;
-        NaN with ``diagnose_tail=False`` and for chains, which have no weights.
+        NaN with ``diagnose_tail=False`` and for chains, which have no weights. At most 0 where the weights' bound is so
+        close to their mean that there is no tail.
       rhat: how well independent Markov chains agree, at best 1; 1 for methods without chains.
       dirichlet_misfit: the largest factor by which a variance of omega differs from that of the approximating
         Dirichlet; 1 if all agree. Where it is large, ``alpha`` and ``theta`` describe the posterior poorly; means,

@@ -28,6 +28,11 @@ class Proposal(Protocol):
         """How many coordinates a point must have."""
         ...
 
+    @property
+    def prior_share(self) -> float | jax.Array:
+        """Which share of the draws comes from the prior, whatever else: weights are at most likelihoods over it."""
+        ...
+
     def draw(self, points: Coordinates) -> tuple[jax.Array, jax.Array]:
         """Map L points to ``ln omega``, ``(K, L)`` or ``(B, K, L)`` if problems have their own, and its log-density."""
         ...
@@ -43,6 +48,7 @@ class DirichletProposal:
     """``Dir(alpha)`` with ``alpha`` of shape ``(K,)``, or ``(B, K)`` if problems have their own."""
 
     alpha: jax.Array
+    prior_share = 0.0
 
     @property
     def dims(self) -> int:
@@ -78,6 +84,11 @@ class DefensiveProposal:
         """How many coordinates a point must have: one more, which chooses the component."""
         return max(dims(self.prior.shape[-1]), self.proposal.dims) + 1
 
+    @property
+    def prior_share(self) -> float | jax.Array:
+        """Which share of the draws comes from the prior."""
+        return self.share
+
     def draw(self, points: Coordinates) -> tuple[jax.Array, jax.Array]:
         """Map points to ``ln omega`` and its log-density."""
         chooser = points(self.dims - 1, 1)[0]
@@ -101,6 +112,7 @@ class DividedProposal:
 
     proposal: Proposal
     prior: jax.Array
+    prior_share = 1 / PRIOR_SHARE
 
     @property
     def dims(self) -> int:

@@ -9,6 +9,7 @@ variance in float32.
 from __future__ import annotations
 
 import dataclasses
+import math
 from typing import NamedTuple
 
 import jax
@@ -24,6 +25,9 @@ from .status import MIN_ESS, Status
 
 CANCELLATION = 1e-3
 """A variance below this share of the squared distance of the mean from the draws' centre is computed with care."""
+
+SQUARES_ERROR = 0.25
+"""Bounded weights whose sum of squares is known this well have no tail to be feared: their Pareto k is at most 0."""
 
 BUCKETS = 128
 """A stream of draws keeps the largest weight of each residue class of its draws' numbers modulo this.
@@ -262,10 +266,16 @@ class Estimate:
     draw_weights: jax.Array
 
 
-def estimate(parts: Moments, log_peak: jax.Array, num_draws: int) -> Estimate:
+def estimate(parts: Moments, log_peak: jax.Array, num_draws: int, inverse_bound: jax.Array) -> Estimate:
     """Return the estimate from weighted draws, given as moments of independent replicates along a leading axis.
 
     Standard errors come from the spread between the replicates, which holds for quasi-random draws too.
+
+    Args:
+      parts: the moments.
+      log_peak: to which log-weights are relative, ``(B,)``.
+      num_draws: how many draws there are in all.
+      inverse_bound: one over the largest weight that there can be, ``(B,)``; zero if there is no bound.
     """
     moments = combine(parts)
     num_replicates = parts.mass.shape[0]
@@ -276,7 +286,9 @@ def estimate(parts: Moments, log_peak: jax.Array, num_draws: int) -> Estimate:
     evidence_spread = jnp.square(share - parts.count / moments.count).sum(0)
     log_mean_weight = moments.peak + jnp.log(moments.mass) - jnp.log(moments.count)
     ess = effective_sample_size(moments)
+    acceptance_rate = jnp.exp(log_mean_weight)
     k = _tail_shape(parts.buckets, num_draws)
+    k = jnp.where(is_bounded_tightly(acceptance_rate * inverse_bound, num_draws), jnp.minimum(k, 0), k)
     draws, draw_weights = reservoir.gather(parts.kept, scale / moments.mass)
     return Estimate(
         mean=moments.mean,
@@ -285,7 +297,7 @@ def estimate(parts: Moments, log_peak: jax.Array, num_draws: int) -> Estimate:
         mean_stderr=jnp.sqrt(correction * between),
         log_evidence=log_peak + log_mean_weight,
         log_evidence_stderr=jnp.sqrt(correction * evidence_spread),
-        acceptance_rate=jnp.exp(log_mean_weight),
+        acceptance_rate=acceptance_rate,
         ess=ess,
         pareto_k=k,
         rhat=jnp.ones_like(ess),
@@ -305,6 +317,16 @@ def _tail_shape(buckets: jax.Array, num_draws: int) -> jax.Array:
     # Without the barrier XLA may turn a sliced top_k into a full sort, several times slower.
     tail = lax.optimization_barrier(lax.top_k(candidates, min(tail_size(num_draws) + 1, num_candidates))[0])
     return jax.vmap(pareto_k)(tail)
+
+
+def is_bounded_tightly(share: jax.Array, num_draws: int) -> jax.Array:
+    """Return whether S draws show how large weights get, given the mean's share of the largest possible.
+
+    The tail of weights up to W has a Pareto k below zero, but few draws may not get there. If the mean is m, the sum of
+    their squares has a relative standard error of at most ``W / (m sqrt(S))``: where that is small, what was seen is
+    what there is, however the largest of many nearly equal weights are spread.
+    """
+    return share * math.sqrt(num_draws) >= 1 / SQUARES_ERROR
 
 
 def verdict(ess: jax.Array, k: jax.Array, num_draws: int) -> jax.Array:

@@ -17,6 +17,9 @@ BANDS = 156
 REFERENCES = {3: 10, 5: 10, 10: 8, 20: 3, 40: 2}
 """How many problems of a cell are also walked for long, by number of components."""
 
+REFITS = 24
+"""How many times problems that are served by weighted draws are fitted again, to see how far off these are."""
+
 LONG = 120.0
 """Rows that take more seconds than this are computed once."""
 
@@ -93,16 +96,36 @@ def timed_fit(problem: balson.Problem) -> tuple[balson.Posterior, float]:
 
 
 def compare(problem: balson.Problem, found: balson.Posterior, count: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return differences of means and standard deviations from those of long chains, in standard errors of both."""
-    some = jax.tree.map(lambda leaf: leaf[:count] if leaf.ndim and leaf.shape[0] == len(found) else leaf, problem)
+    """Return differences of means and standard deviations from those of long chains, in standard errors of both.
+
+    Chains have a standard error of ``std / sqrt(ess)``, and one by the kurtosis for standard deviations. That is too
+    little for weighted draws whose weights go with what is averaged: theirs is what refits with other keys show, if
+    that is more.
+    """
+    some = take(problem, slice(count))
     walked = balson.fit(jax.random.key(2), some, balson.HitAndRun(target_ess=1500.0, walls="none"))
     own = found[:count]
-    share = np.sqrt(1 / np.asarray(own.ess) + 1 / np.asarray(walked.ess))[:, None]
     away = np.asarray(walked.draws) - np.asarray(walked.mean)[:, None]
     kurtosis = (away**4).mean(1) / (away**2).mean(1) ** 2
-    mean = np.abs(own.mean - walked.mean) / (walked.std * share)
-    std = np.abs(own.std - walked.std) / (walked.std * share * np.sqrt((np.maximum(kurtosis, 3) - 1) / 4))
-    return np.asarray(mean), np.asarray(std)
+    scales = np.asarray(walked.std) * np.stack([np.ones_like(kurtosis), np.sqrt((np.maximum(kurtosis, 3) - 1) / 4)])
+    errors, walked_errors = (scales / np.sqrt(np.asarray(fit.ess))[:, None] for fit in (own, walked))
+    weighted = own.method != balson.HitAndRun.name
+    if weighted.any():
+        errors[:, weighted] = np.maximum(errors[:, weighted], refit_errors(take(some, weighted)))
+    differences = np.stack([own.mean - walked.mean, own.std - walked.std])
+    mean, std = np.abs(differences) / np.hypot(errors, walked_errors)
+    return mean, std
+
+
+def refit_errors(problem: balson.Problem) -> np.ndarray:
+    """Return the spread of means and standard deviations among fits with other keys, ``(2, B, K)``."""
+    fits = [balson.fit(jax.random.key(10 + number), problem) for number in range(REFITS)]
+    return np.std([[fit.mean, fit.std] for fit in fits], axis=0, ddof=1)
+
+
+def take(problem: balson.Problem, index: slice | np.ndarray) -> balson.Problem:
+    """Return some problems of a batch."""
+    return problem.map_leaves(lambda leaf, ndim: leaf[index] if leaf.ndim > ndim else leaf)
 
 
 def against_nuts(name: str, size: int, count: int, nuts_count: int) -> list:

@@ -76,6 +76,18 @@ def test_against_quadrature(name, num_components):
             assert abs(float(found.log_evidence[i]) - exact.log_evidence) < tolerance
 
 
+def test_a_tail_without_weight_is_no_alarm():
+    """Nearly equal weights, the largest of which look like a heavy tail, and a bound that tells that they are none."""
+    design, prior = np.array([[1.0, 0.2], [0.3, 1.0]]), np.array([0.05, 0.9])
+    target = design @ [0.2, 0.8]
+    found = balson.fit(KEY, balson.linear_problem(design, target, noise=1.0, prior=prior), balson.TG(points="pseudo"))
+    exact = exact_posterior(design, target, prior, noise=1.0)
+    assert found.status == 0
+    assert found.ess > 0.9 * 16_384
+    assert found.pareto_k <= 0
+    np.testing.assert_array_less(np.abs(found.mean - exact.mean), Z * np.sqrt(exact.variance / float(found.ess)))
+
+
 @thinned("walls,num_components", [("soft", 3)], [("hard", 3), ("hard", 2), ("soft", 2)])
 def test_bounces_against_quadrature(walls, num_components):
     """Walkers that fly off walls: hard ones for a uniform prior, soft ones for peaked ones too."""

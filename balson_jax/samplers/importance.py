@@ -117,7 +117,9 @@ def importance(
         return lax.scan(step, nothing, jnp.arange(num_chunks))[0]
 
     parts = _map_divided(replicate, plan.replicates, axes)
-    return weights.estimate(parts, density.log_peak, plan.num_draws)
+    # A draw of the prior has the likelihood for its weight, and a mixture's at most that over the prior's share.
+    inverse_bound = jnp.where(density.unbounded, 0, proposal.prior_share if corrects else 1)
+    return weights.estimate(parts, density.log_peak, plan.num_draws, inverse_bound)
 
 
 def _map_divided(function: Callable[[jax.Array], Any], count: int, axes: tuple[str, ...]) -> Any:
