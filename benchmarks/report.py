@@ -65,15 +65,16 @@ def show(console: Console, result: Result) -> None:
         for column in table.columns:
             rich.add_column(column, justify="right")
         for row in table.rows:
-            rich.add_row(*(_cell(value) for value in row))
+            rich.add_row(*(shown(value) for value in row))
         console.print(rich)
     for target in result.targets:
         sign, colour = (">=" if target.at_least else "<="), ("green" if target.met else "red")
         verdict = f"[{colour}]{'met' if target.met else 'missed'}[/]"
-        console.print(f"  {target.name}: {_cell(target.value)} (target {sign} {_cell(target.bound)}, {verdict})")
+        console.print(f"  {target.name}: {shown(target.value)} (target {sign} {shown(target.bound)}, {verdict})")
 
 
-def _cell(value: Any) -> str:
+def shown(value: Any) -> str:
+    """Return a cell of a table as text, numbers to three digits."""
     if isinstance(value, float):
         if np.isnan(value):
             return "-"
