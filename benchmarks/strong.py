@@ -17,7 +17,20 @@ from .spectra import mixed_problems, smooth_spectra
 
 BANDS = 156
 NOISES, PRIORS = (0.3, 0.1, 0.03, 0.01), (0.5, 1.0, 2.0)
-COLUMNS = "K|noise|prior|problems|methods|trusted|least ESS|ms each|z mean|z std|beyond|compared".split("|")
+COLUMNS = [
+    "K",
+    "noise",
+    "prior",
+    "problems",
+    "methods",
+    "trusted",
+    "least ESS",
+    "ms each",
+    "z mean",
+    "z std",
+    "beyond",
+    "compared",
+]
 REFERENCES = {3: 10, 5: 10, 10: 8, 20: 3, 40: 2}
 """How many problems of a cell are also walked for long, by number of components."""
 
