@@ -44,6 +44,7 @@ class TruncatedGaussian:
     gain: jax.Array
     scale: jax.Array
     alpha: jax.Array
+    prior_share = 0.0
 
     @property
     def dims(self) -> int:
