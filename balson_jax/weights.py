@@ -29,6 +29,9 @@ CANCELLATION = 1e-3
 SQUARES_ERROR = 0.25
 """Bounded weights whose sum of squares is known this well have no tail to be feared: their Pareto k is at most 0."""
 
+ROUNDED_NATS = 0.01
+"""A log-weight may be above its bound by this much, because it is rounded."""
+
 BUCKETS = 128
 """A stream of draws keeps the largest weight of each residue class of its draws' numbers modulo this.
 
@@ -288,7 +291,10 @@ def estimate(parts: Moments, log_peak: jax.Array, num_draws: int, inverse_bound:
     ess = effective_sample_size(moments)
     acceptance_rate = jnp.exp(log_mean_weight)
     k = _tail_shape(parts.buckets, num_draws)
-    k = jnp.where(is_bounded_tightly(acceptance_rate * inverse_bound, num_draws), jnp.minimum(k, 0), k)
+    # A model's bound may be wrong, and then a weight above it tells.
+    holds = moments.peak + jnp.log(inverse_bound) <= ROUNDED_NATS
+    is_harmless = holds & is_bounded_tightly(acceptance_rate * inverse_bound, num_draws)
+    k = jnp.where(is_harmless, jnp.minimum(k, 0), k)
     draws, draw_weights = reservoir.gather(parts.kept, scale / moments.mass)
     return Estimate(
         mean=moments.mean,

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from jax import lax
 
-from balson_jax import pareto, weights
+from balson_jax import Status, pareto, weights
 
 NOTHING = weights.Sizes(0, 0)
 
@@ -142,3 +142,23 @@ def test_the_sampler_keeps_the_largest_weights():
     assert kept[0] == exact[0]
     k_kept, k_exact = (float(pareto.pareto_k(jnp.asarray(tail))) for tail in (kept, exact))
     assert abs(k_kept - k_exact) < 0.1
+
+
+def test_a_bound_close_to_the_mean_overrules_pareto_k():
+    """Weights of about one with a few that look like a heavy tail: for no bound, a far, a near, and a wrong one."""
+    rng = np.random.default_rng(4)
+    values = 1 + 0.0002 * (rng.uniform(size=(8, 1, 2048)) ** -1.0 - 1)
+    logs = np.log(np.minimum(values, 4)).astype(np.float32)
+    sizes = weights.Sizes(weights.BUCKETS, 0)
+    omega = jnp.asarray(rng.dirichlet([1.0, 2.0], 2048).T, jnp.float32)
+    parts = [weights.digest(jnp.asarray(part), omega, None, jnp.int32(2048), None, sizes) for part in logs]
+    stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *parts)
+    found = [weights.estimate(stacked, jnp.zeros(1), logs.size, jnp.array([1 / w])) for w in (np.inf, 1000, 8, 2)]
+    assert [int(one.status[0]) for one in found] == [
+        Status.HIGH_PARETO_K,
+        Status.HIGH_PARETO_K,
+        0,
+        Status.HIGH_PARETO_K,
+    ]
+    assert found[2].pareto_k[0] <= 0 < 0.7 < found[0].pareto_k[0]
+    assert found[2].ess[0] > 0.9 * logs.size
