@@ -13,6 +13,7 @@ from jax.sharding import PartitionSpec
 from . import constraints, dirichlet, noise
 from .batching import map_blocks
 from .density import Density
+from .estimates import Estimate
 from .least_squares import simplex_optima
 from .likelihoods import modelled, pivot_at
 from .model import ModelProblem, search_optimum
@@ -22,7 +23,6 @@ from .posterior import Posterior, Slack
 from .problem import LinearProblem, Problem
 from .samplers import RS, RSIRS, Method
 from .status import Status
-from .weights import Estimate
 
 BLOCK_ELEMENTS = 1 << 20
 """Problems are computed together as long as their chunks of draws hold no more numbers than this."""

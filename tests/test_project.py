@@ -34,6 +34,7 @@ ORDER = [
     "pareto",
     "reservoir",
     "weights",
+    "estimates",
     "samplers",
     "storage",
     "summary",

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from jax import lax
 
-from balson_jax import Status, pareto, weights
+from balson_jax import Status, estimates, pareto, weights
 
 NOTHING = weights.Sizes(0, 0)
 
@@ -153,7 +153,7 @@ def test_a_bound_close_to_the_mean_overrules_pareto_k():
     omega = jnp.asarray(rng.dirichlet([1.0, 2.0], 2048).T, jnp.float32)
     parts = [weights.digest(jnp.asarray(part), omega, None, jnp.int32(2048), None, sizes) for part in logs]
     stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *parts)
-    found = [weights.estimate(stacked, jnp.zeros(1), logs.size, jnp.array([1 / w])) for w in (np.inf, 1000, 8, 2)]
+    found = [estimates.estimate(stacked, jnp.zeros(1), logs.size, jnp.array([1 / w])) for w in (np.inf, 1000, 8, 2)]
     assert [int(one.status[0]) for one in found] == [
         Status.HIGH_PARETO_K,
         Status.HIGH_PARETO_K,

@@ -7,8 +7,9 @@ import abc
 import jax
 import jax.numpy as jnp
 
-from .. import dirichlet, validation, weights
+from .. import dirichlet, validation
 from ..density import Density
+from ..estimates import Estimate
 from ..noise import InverseGamma
 from ..random import points as unit_cube
 
@@ -53,14 +54,14 @@ class Sampler(abc.ABC):
         """Return how many numbers a problem's chunk of draws holds, if all problems share the draws or if not."""
 
     @abc.abstractmethod
-    def run(self, key: jax.Array, density: Density, axes: tuple[str, ...] = ()) -> tuple[weights.Estimate, jax.Array]:
+    def run(self, key: jax.Array, density: Density, axes: tuple[str, ...] = ()) -> tuple[Estimate, jax.Array]:
         """Return the estimates and the matched ``alpha`` of B problems.
 
         Devices along the axes of a mesh, which hold the same problems, may divide the draws among them.
         """
 
 
-def match_alpha(found: weights.Estimate, match: dirichlet.MatchRule, density: Density) -> jax.Array:
+def match_alpha(found: Estimate, match: dirichlet.MatchRule, density: Density) -> jax.Array:
     """Return the concentrations of the Dirichlets that match an estimate, ``(B, K)``."""
     count = density.shape[1]
     return dirichlet.from_moments(found.mean[:, :count], found.variance[:, :count], match, log_mean=found.log_mean)

@@ -28,6 +28,7 @@ from jax import lax
 
 from .. import dirichlet, reservoir, validation, weights
 from ..density import Density
+from ..estimates import Estimate, verdict
 from ..status import MAX_RHAT, Status
 from .base import DEFAULT_KEEP, Sampler, match_alpha, num_kept
 from .bounces import Bounces, Walls
@@ -115,13 +116,13 @@ class HitAndRun(Sampler):
         wanted = self.walkers or max(MIN_WALKERS, 1 << (num_components // 2).bit_length())
         return max(wanted, self.keep // ENSEMBLES)
 
-    def run(self, key: jax.Array, density: Density, axes: tuple[str, ...] = ()) -> tuple[weights.Estimate, jax.Array]:
+    def run(self, key: jax.Array, density: Density, axes: tuple[str, ...] = ()) -> tuple[Estimate, jax.Array]:
         """Return the estimates and the matched ``alpha`` of B problems; devices along the axes all do the same."""
         found = hit_and_run(key, without_derivatives(density), self)
         return found, match_alpha(found, self.match, density)
 
 
-def hit_and_run(key: jax.Array, density: Density, method: HitAndRun) -> weights.Estimate:
+def hit_and_run(key: jax.Array, density: Density, method: HitAndRun) -> Estimate:
     """Walk rounds of doubling length until each of B problems is known well enough, or the moves are spent."""
     num_problems, num_components = density.shape
     num_walkers = method.num_walkers(num_components)
@@ -247,15 +248,15 @@ def _error_square(means: jax.Array, groups: int) -> jax.Array:
     return jnp.var(grouped, 0, ddof=1) / groups
 
 
-def _estimate(parts: weights.Moments, middle: jax.Array) -> weights.Estimate:
+def _estimate(parts: weights.Moments, middle: jax.Array) -> Estimate:
     """Return what moments about a place, ``(B, F)``, tell."""
     whole = weights.combine(parts)
     ess, rhat, mean_stderr = _diagnose(parts)
     share = jnp.ones_like(parts.mass) / whole.mass
     draws, draw_weights = reservoir.gather(_merged_kept(parts), share[:ENSEMBLES])
     unknown = jnp.full_like(ess, jnp.nan)
-    status = weights.verdict(ess, unknown, 2) | jnp.where(rhat <= MAX_RHAT, 0, Status.HIGH_RHAT)
-    return weights.Estimate(
+    status = verdict(ess, unknown, 2) | jnp.where(rhat <= MAX_RHAT, 0, Status.HIGH_RHAT)
+    return Estimate(
         mean=middle + whole.mean,
         variance=whole.spread / whole.mass[:, None],
         log_mean=whole.log_mean,

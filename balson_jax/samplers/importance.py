@@ -12,6 +12,7 @@ from jax import lax
 
 from .. import dirichlet, reservoir, weights
 from ..density import Density
+from ..estimates import Estimate, estimate
 from ..proposals import DirichletProposal, Proposal
 from ..random import points as unit_cube
 from ..random.sobol import dealt
@@ -69,7 +70,7 @@ def importance(
     corrects: bool,
     log_moments: bool,
     axes: tuple[str, ...] = (),
-) -> weights.Estimate:
+) -> Estimate:
     """Run one pass of importance sampling on B problems.
 
     Args:
@@ -119,7 +120,7 @@ def importance(
     parts = _map_divided(replicate, plan.replicates, axes)
     # A draw of the prior has the likelihood for its weight, and a mixture's at most that over the prior's share.
     inverse_bound = jnp.where(density.unbounded, 0, proposal.prior_share if corrects else 1)
-    return weights.estimate(parts, density.log_peak, plan.num_draws, inverse_bound)
+    return estimate(parts, density.log_peak, plan.num_draws, inverse_bound)
 
 
 def _map_divided(function: Callable[[jax.Array], Any], count: int, axes: tuple[str, ...]) -> Any:
@@ -174,7 +175,7 @@ class IS(Sampler):
         """Return how many numbers a problem's chunk of draws holds, if all problems share the draws or if not."""
         return min(self.chunk, self.num_draws) * (1 if shares_draws else num_components)
 
-    def run(self, key: jax.Array, density: Density, axes: tuple[str, ...] = ()) -> tuple[weights.Estimate, jax.Array]:
+    def run(self, key: jax.Array, density: Density, axes: tuple[str, ...] = ()) -> tuple[Estimate, jax.Array]:
         """Return the estimates and the matched ``alpha`` of B problems; devices along the axes divide the draws."""
         alpha = density.prior
         if self.proposal is not None:

@@ -10,6 +10,7 @@ from jax import lax
 
 from .. import dirichlet, reservoir, weights
 from ..density import Density
+from ..estimates import Estimate
 from ..proposals import DirichletProposal
 from ..random import points as unit_cube
 from ..status import MIN_ESS, Status
@@ -45,7 +46,7 @@ class RS(Sampler):
         """Return how many numbers a problem's chunk of draws holds, if all problems share the draws or if not."""
         return min(self.chunk, self.num_draws) * (1 if shares_draws else num_components)
 
-    def run(self, key: jax.Array, density: Density, axes: tuple[str, ...] = ()) -> tuple[weights.Estimate, jax.Array]:
+    def run(self, key: jax.Array, density: Density, axes: tuple[str, ...] = ()) -> tuple[Estimate, jax.Array]:
         """Return the estimates and the matched ``alpha`` of B problems; devices along the axes all do the same."""
         found = rejection(key, density, self)
         return found, match_alpha(found, self.match, density)
@@ -81,7 +82,7 @@ def _refuse(primals, tangents):
     raise TypeError("this method has no derivatives; use IS or TG, or jax.lax.stop_gradient on the problem")
 
 
-def rejection(key: jax.Array, density: Density, method: RS) -> weights.Estimate:
+def rejection(key: jax.Array, density: Density, method: RS) -> Estimate:
     """Run rejection sampling on B problems until each has accepted enough draws or the budget is spent."""
     density = without_derivatives(density)
     dtype = density.prior.dtype
@@ -125,7 +126,7 @@ def rejection(key: jax.Array, density: Density, method: RS) -> weights.Estimate:
     return _estimate(density, moments, accepted, proposals, violations, method)
 
 
-def _estimate(density, moments, accepted, proposals, violations, method) -> weights.Estimate:
+def _estimate(density, moments, accepted, proposals, violations, method) -> Estimate:
     dtype = density.prior.dtype
     count = accepted.astype(dtype)
     at_least_one = jnp.maximum(count, 1)
@@ -144,7 +145,7 @@ def _estimate(density, moments, accepted, proposals, violations, method) -> weig
     status = jnp.where(accepted < method.num_draws, Status.BUDGET, 0)
     status = status | jnp.where(accepted < MIN_ESS, Status.LOW_ESS, 0)
     status = status | jnp.where(violations > 0, Status.ENVELOPE, 0)
-    return weights.Estimate(
+    return Estimate(
         mean=mean,
         variance=variance,
         log_mean=log_mean,

@@ -14,8 +14,9 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from .. import dirichlet, weights
+from .. import dirichlet
 from ..density import Density
+from ..estimates import Estimate
 from ..proposals import DefensiveProposal, DirichletProposal
 from .base import DEFAULT_CHUNK, DEFAULT_KEEP, Sampler, match_alpha, num_kept
 from .importance import IS, Plan, importance
@@ -23,8 +24,8 @@ from .rejection import RS, rejection
 
 
 def resample(
-    key: jax.Array, density: Density, first: weights.Estimate, method: Rounds, axes: tuple[str, ...]
-) -> tuple[weights.Estimate, jax.Array]:
+    key: jax.Array, density: Density, first: Estimate, method: Rounds, axes: tuple[str, ...]
+) -> tuple[Estimate, jax.Array]:
     """Run the rounds of importance sampling that follow a first pass; devices along the axes divide the draws.
 
     Returns:
@@ -129,7 +130,7 @@ class ISIRS(Rounds):
 
     name = "isirs"
 
-    def run(self, key: jax.Array, density: Density, axes: tuple[str, ...] = ()) -> tuple[weights.Estimate, jax.Array]:
+    def run(self, key: jax.Array, density: Density, axes: tuple[str, ...] = ()) -> tuple[Estimate, jax.Array]:
         """Return the last round's estimates and the matched ``alpha`` of B problems."""
         first_key, round_key = jax.random.split(key)
         first = IS(
@@ -159,7 +160,7 @@ class RSIRS(Rounds):
 
     name = "rsirs"
 
-    def run(self, key: jax.Array, density: Density, axes: tuple[str, ...] = ()) -> tuple[weights.Estimate, jax.Array]:
+    def run(self, key: jax.Array, density: Density, axes: tuple[str, ...] = ()) -> tuple[Estimate, jax.Array]:
         """Return the last round's estimates and the matched ``alpha`` of B problems."""
         first_key, round_key = jax.random.split(key)
         first = RS(

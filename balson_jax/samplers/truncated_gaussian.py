@@ -11,6 +11,7 @@ from jax import lax
 
 from .. import dirichlet, gaussian, weights
 from ..density import Density
+from ..estimates import Estimate
 from ..gaussian import TruncatedGaussian
 from ..noise import InverseGamma
 from ..proposals import DividedProposal
@@ -59,7 +60,7 @@ class TG(Sampler):
         """Return how many numbers a problem's chunk of draws holds."""
         return max(min(self.chunk, self.num_draws), PILOT_DRAWS) * num_components
 
-    def run(self, key: jax.Array, density: Density, axes: tuple[str, ...] = ()) -> tuple[weights.Estimate, jax.Array]:
+    def run(self, key: jax.Array, density: Density, axes: tuple[str, ...] = ()) -> tuple[Estimate, jax.Array]:
         """Return the estimates and the matched ``alpha`` of B problems; devices along the axes divide the draws."""
         # The proposal is a constant to automatic differentiation: the weights make up for what it does not follow.
         fixed = lax.stop_gradient(density)

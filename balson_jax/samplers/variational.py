@@ -18,8 +18,9 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from .. import dirichlet, weights
+from .. import dirichlet
 from ..density import Density
+from ..estimates import Estimate
 from ..likelihoods import Pivoted
 from ..proposals import DirichletProposal, DividedProposal
 from ..random import points as unit_cube
@@ -66,7 +67,7 @@ class Variational(Sampler):
         """Return how many numbers a problem's chunk of draws holds."""
         return max(min(self.chunk, self.num_draws) * num_components, num_components**2)
 
-    def run(self, key: jax.Array, density: Density, axes: tuple[str, ...] = ()) -> tuple[weights.Estimate, jax.Array]:
+    def run(self, key: jax.Array, density: Density, axes: tuple[str, ...] = ()) -> tuple[Estimate, jax.Array]:
         """Return the estimates and the closest ``alpha`` of B problems; devices along the axes divide the draws."""
         search_key, final_key = jax.random.split(key)
         linear = isinstance(density, Pivoted)
