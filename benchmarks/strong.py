@@ -57,6 +57,8 @@ def run(quick: bool) -> Result:
     rows = []
     for size, noise, prior in itertools.product(sizes, noises, priors):
         rows.append(cell(size, noise, prior, 8 if quick else 50))
+        # Thousands of compiled functions would use up the memory maps that a process may have.
+        jax.clear_caches()
         said = ", ".join(f"{name} {shown(value)}" for name, value in zip(COLUMNS, rows[-1], strict=True))
         print(f"{len(rows)} of {len(sizes) * len(noises) * len(priors)}: {said}", file=sys.stderr, flush=True)
     cells = Table(
