@@ -56,9 +56,10 @@ def run(quick: bool) -> Result:
     sizes, noises, priors = ((3, 10), (0.1, 0.01), (1.0,)) if quick else ((3, 5, 10, 20, 40), NOISES, PRIORS)
     rows = []
     for size, noise, prior in itertools.product(sizes, noises, priors):
+        if rows and rows[-1][0] != size:
+            # Thousands of compiled functions would use up the memory maps that a process may have.
+            jax.clear_caches()
         rows.append(cell(size, noise, prior, 8 if quick else 50))
-        # Thousands of compiled functions would use up the memory maps that a process may have.
-        jax.clear_caches()
         said = ", ".join(f"{name} {shown(value)}" for name, value in zip(COLUMNS, rows[-1], strict=True))
         print(f"{len(rows)} of {len(sizes) * len(noises) * len(priors)}: {said}", file=sys.stderr, flush=True)
     cells = Table(
