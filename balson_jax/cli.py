@@ -16,7 +16,8 @@ try:
     from rich.console import Console
     from rich.table import Table
 except ImportError as error:
-    sys.exit(f"the balson command needs the package {error.name}; install it with: pip install 'balson_jax[cli]'")
+    remedy = "pip install 'balson_jax[cli]', or in a clone: pip install '.[cli]'"
+    sys.exit(f"the balson command needs the package {error.name}; install it with: {remedy}")
 
 from .dirichlet import MATCH_RULES, MatchRule
 from .paper.experiment import Settings

@@ -1,7 +1,7 @@
 """The log-density: Gaussian likelihood, Dirichlet prior, and their product (the paper's eq. 7).
 
-Public functions take draws ``omega`` of shape ``(..., K)`` whose leading axes broadcast against the problem's batch,
-and include every constant, so that the evidence means something.
+Public functions take draws ``omega = theta / total`` of shape ``(..., K)``, which sum to one and whose leading axes
+broadcast against the problem's batch, and include every constant, so that the evidence means something.
 
 Samplers use a ``Density`` instead: log-likelihoods relative to the highest value they can have, of draws with the
 sample axis last (see ``likelihoods``).
@@ -33,7 +33,7 @@ def log_likelihood(problem: Problem, omega: jax.Array) -> jax.Array:
     >>> round(float(log_likelihood(problem, jnp.array([0.3, 0.7]))), 4)  # -ln(2 pi)
     -1.8379
     """
-    omega = jnp.asarray(omega, problem.dtype)
+    omega = _checked(problem, jnp.asarray(omega, problem.dtype))
     if isinstance(problem, LinearProblem):
         theta = omega * problem.total[..., None]
         fitted = jnp.einsum("...mk,...k->...m", problem.factor, theta, precision=lax.Precision.HIGHEST)
@@ -42,6 +42,16 @@ def log_likelihood(problem: Problem, omega: jax.Array) -> jax.Array:
     else:
         half_square = _half_squares(problem, omega)
     return problem.log_volume + noise_model.log_likelihood(problem.noise, problem.num_rows, half_square)
+
+
+def _checked(problem: Problem, omega: jax.Array) -> jax.Array:
+    """Return draws if they have the problem's number of components, or raise ``ValueError``."""
+    if omega.shape[-1:] != (problem.num_components,):
+        raise ValueError(
+            f"omega has shape {omega.shape}; its last axis must have the problem's {problem.num_components} components "
+            "(theta / total; with signs or slack, the parts of its larger simplex)"
+        )
+    return omega
 
 
 def _half_squares(problem: Problem, omega: jax.Array) -> jax.Array:

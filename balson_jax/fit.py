@@ -63,12 +63,12 @@ def fit(key: jax.Array, problem: Problem, method: str | Method | Auto = "auto") 
 def resolve(method: Any, problem: Problem) -> Method | Auto:
     """Return the method that a name or an object stands for, or raise ``ValueError`` if it doesn't suit the problem."""
     if isinstance(method, str):
-        validation.require_choice("method", method, NAMES)
         method = named(method)
     if not isinstance(method, Method | Auto):
         classes = ", ".join(cls.__name__ for cls in (Auto, *METHODS.values()))
         known = f"{', '.join(NAMES)}, or an instance of {classes}"
-        raise ValueError(f"method={method!r} is not a method; pass one of {known}")
+        shown = f"the class {method.__name__}" if isinstance(method, type) else repr(method)
+        raise ValueError(f"method is {shown}; pass one of {known}, as IS()")
     num_components = problem.num_components
     if isinstance(method, IS) and method.proposal is not None:
         proposal = validation.float_array("proposal", method.proposal, problem.dtype)
@@ -96,5 +96,9 @@ def resolve(method: Any, problem: Problem) -> Method | Auto:
 
 
 def named(name: str, **options: Any) -> Method | Auto:
-    """Return the method of a name, with its defaults but for some options."""
-    return Auto(**options) if name == Auto.name else METHODS[name](**options)
+    """Return the method of a name, or of a class's name, with its defaults but for some options."""
+    classes = {Auto.name: Auto, **METHODS}
+    spellings = {cls.__name__.lower(): cls for cls in classes.values()} | classes
+    if name.lower() not in spellings:
+        validation.require_choice("method", name, NAMES)
+    return spellings[name.lower()](**options)

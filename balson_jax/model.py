@@ -191,7 +191,7 @@ def _event(predict: Predict, inputs: Any, target: jax.Array, num_params: int) ->
     if target.shape[target.ndim - len(event) :] != event or len(event) > target.ndim:
         raise ValueError(
             f"predict returned shape {event}, but target has shape {target.shape}; expected the target's shape, "
-            "or its last axes if target is a batch"
+            "or its last axes if target is a batch (it is called as predict(theta, inputs))"
         )
     if math.prod(event) < 1:
         raise ValueError(f"predict returned shape {event} with no numbers; pass at least one observation")

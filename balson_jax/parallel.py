@@ -1,7 +1,7 @@
 """Many devices: place a problem on a mesh, and ``fit`` computes it there.
 
 A batch is split over the devices, each of which fits its problems; a single problem is copied to all of them, and they
-divide its draws. The result is that of one device, to rounding.
+divide its draws. The result is that of one device, to rounding, for the same method (``Auto`` makes a fixed choice).
 
 Several processes work as in all of JAX: after ``jax.distributed.initialize`` a mesh spans the devices of all of them
 (``notebooks/several_processes.py`` shows it).
@@ -39,6 +39,10 @@ def shard(problem: Problem, mesh: Mesh, over: Literal["problems", "draws"] | Non
     >>> shard(problem, mesh).batch_shape
     (4,)
     """
+    if not isinstance(problem, Problem):
+        raise ValueError(f"problem is a {type(problem).__name__}; make one with balson_jax.linear_problem(...)")
+    if not isinstance(mesh, Mesh):
+        raise ValueError(f'mesh is a {type(mesh).__name__}; make one with jax.make_mesh((2,), ("devices",))')
     if over is None:
         over = "problems" if problem.batch_shape else "draws"
     validation.require_choice("over", over, ("problems", "draws"))

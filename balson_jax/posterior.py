@@ -43,8 +43,8 @@ class Posterior:
       mean_stderr: Monte Carlo standard error of ``mean``, ``(..., P)``.
       log_evidence: log of the marginal likelihood, constants included; for RSIRS and ISIRS that of the last round. With
         ``noise="estimate"`` it has an arbitrary constant, and compares only with others of the kind.
-      log_evidence_stderr: its Monte Carlo standard error, plus the rounding of a large number; infinite for chains,
-        whose evidence is NaN.
+      log_evidence_stderr: its Monte Carlo standard error, plus the rounding of a large number. For chains, which don't
+        tell the evidence, both are NaN.
       acceptance_rate: evidence over the likelihood's bound: what rejection sampling accepts; NaN where a model with
         noise to be estimated has no bound.
       ess: effective number of draws (of the worst round).

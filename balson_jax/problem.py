@@ -237,7 +237,12 @@ def _design_and_target(design: Any, target: Any, row_axes: int) -> tuple[jax.Arr
     if target.shape[-row_axes:] != event:
         count = event[0] if row_axes == 1 else event
         last = "the last axis of target" if row_axes == 1 else f"the last {row_axes} axes of target"
-        raise ValueError(f"target has shape {target.shape} but design has {count} rows; {last} must match")
+        remedy = f"{last} must match"
+        if row_axes == 1 and target.shape[-1] == design.shape[-1]:
+            remedy += ": pass design.T?"
+        elif row_axes == 1 and target.shape == (*event, 1):
+            remedy += ": pass target[:, 0]"
+        raise ValueError(f"target has shape {target.shape} but design has {count} rows; {remedy}")
     dtype = jnp.result_type(design, target)
     validation.require_finite("design", design, "remove or replace that entry")
     return design.astype(dtype), target.astype(dtype)

@@ -209,6 +209,8 @@ def _per_problem_or_row(
         return noise, None
     if axes and noise.ndim > len(batch) and noise.shape[-axes:] == (1,) * axes and math.prod(event) != 1:
         own = noise.shape[:-axes]
+        if not batch and own == event:
+            raise ValueError(f"noise has shape {noise.shape} and target no batch; pass noise[:, 0] for one per row")
         validation.require_broadcast("noise", own, batch)
         return noise.reshape(own), None
     if per_output:
@@ -236,7 +238,7 @@ def _factor(
     name = "covariance" if cholesky is None else "cholesky"
     matrix = validation.float_array(name, covariance if cholesky is None else cholesky, dtype)
     if matrix.ndim < 2 or matrix.shape[-2:] != (count, count):
-        raise ValueError(f"{name} has shape {matrix.shape}; pass one of shape {(count, count)}, a row for each of data")
+        raise ValueError(f"{name} has shape {matrix.shape}; pass {(count, count)}, a row and a column per observation")
     validation.require_broadcast(name, matrix.shape[:-2], batch)
     validation.require_finite(name, matrix, "remove or replace that entry")
     known = validation.known(matrix)

@@ -70,8 +70,9 @@ _MEANING = {
         "posterior may have several peaks, or be narrower than rounding. Raise max_moves, or work in float64."
     ),
     Status.LOW_ESS: (
-        f"LOW_ESS: fewer than {MIN_ESS} effective draws (in some round): the spread can't be trusted. Let "
-        f'method="auto" choose, or take {MIN_ESS} / ess times as many draws.'
+        f"LOW_ESS: fewer than {MIN_ESS} effective draws (in some round): the spread can't be trusted. Take "
+        f"{MIN_ESS} / ess times as many draws (of chains: a larger max_moves), or let "
+        'method="auto" choose, if it did not.'
     ),
     Status.HIGH_PARETO_K: (
         "HIGH_PARETO_K: a few weights dominate, so that even ess is doubtful: the proposal hardly meets the posterior. "

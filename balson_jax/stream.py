@@ -17,7 +17,7 @@ from jax.sharding import Mesh
 
 from . import validation
 from .auto import METHOD_NAMES, Auto
-from .fit import NAMES, fit, named, resolve
+from .fit import fit, named, resolve
 from .parallel import shard
 from .posterior import Posterior
 from .problem import Problem, linear_problem
@@ -80,7 +80,7 @@ def fit_stream(
     options = {**(linear_problem.__kwdefaults__ or {}), **options}
     _check_options(design, options)
     dtype = validation.float_array("targets", np.zeros(1, targets.dtype)).dtype
-    if isinstance(method, str) and method in NAMES:
+    if isinstance(method, str):
         method = named(method, keep=0)
     # With values that are known, so that bad ones are named.
     method = resolve(method, linear_problem(design, np.zeros((1, *shape[1:]), dtype), **options))

@@ -34,13 +34,30 @@ def float_array(name: str, value: Any, dtype: Any = None) -> jax.Array:
         except jax.errors.TracerArrayConversionError:  # a list or tuple with tracers in it
             value = jnp.asarray(value)
     if value.dtype == object or (not jnp.issubdtype(value.dtype, jnp.number) and value.dtype != bool):
-        raise ValueError(f"{name} has dtype {value.dtype}; pass real numbers, for instance float32")
+        raise ValueError(f"{name} {_not_numbers(value)}")
     if jnp.issubdtype(value.dtype, jnp.complexfloating):
         raise ValueError(f"{name} is complex ({value.dtype}); stack real and imaginary parts as rows instead")
     if dtype is None:
         dtype = value.dtype if jnp.issubdtype(value.dtype, jnp.floating) else jnp.result_type(float)
         dtype = jnp.float32 if jnp.dtype(dtype).itemsize < 4 else dtype
     return jnp.asarray(value, jax.dtypes.canonicalize_dtype(dtype))
+
+
+def _not_numbers(value: jax.Array | np.ndarray) -> str:
+    """Return what an array holds instead of numbers, and what to do."""
+    if value.dtype != object and not np.issubdtype(value.dtype, np.character):
+        return f"has dtype {value.dtype}; pass real numbers, for instance float32"
+    odd = next((item for item in np.ravel(value).tolist() if not isinstance(item, (int, float))), None)
+    if isinstance(odd, type):
+        return f"is the class {odd.__name__}; pass an instance of it, {odd.__name__}(...)"
+    if value.ndim:
+        return f"holds {_shown(odd)}; pass real numbers (of a DataFrame, frame.select_dtypes('number'))"
+    return f"is {_shown(odd)}; pass real numbers{', or leave it out' if odd is None else ''}"
+
+
+def _shown(value: Any) -> str:
+    """Return a short description of anything."""
+    return repr(value) if value is None or isinstance(value, (int, float, str)) else f"a {type(value).__name__}"
 
 
 def known(value: Any) -> np.ndarray | None:
@@ -57,7 +74,7 @@ def _refuse(name: str, value: np.ndarray, good: np.ndarray, remedy: str) -> None
         return
     index = np.unravel_index(int(np.argmin(good)), good.shape)
     where = "[" + ", ".join(str(int(i)) for i in index) + "]" if index else ""
-    raise ValueError(f"{name}{where} is {value[index]}; {remedy}")
+    raise ValueError(f"{name}{where} is {value[index]!s}; {remedy}")
 
 
 def require_finite(name: str, value: jax.Array, remedy: str) -> None:
@@ -97,13 +114,14 @@ def require_share(name: str, value: Any) -> None:
         raise ValueError(f"{name} has shape {number.shape}; pass one number between 0 and 1")
     share = known(number)
     if share is not None and not 0 < share < 1:
-        raise ValueError(f"{name}={value} must lie between 0 and 1")
+        percent = f"; pass {share / 100:g} for {share:g} %" if 1 < share < 100 else ""
+        raise ValueError(f"{name}={value} must lie between 0 and 1{percent}")
 
 
 def require_at_least(name: str, value: Any, minimum: int) -> None:
     """Raise unless ``value`` is an integer of at least ``minimum``."""
     if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
-        raise ValueError(f"{name}={value!r} must be an integer of at least {minimum}")
+        raise ValueError(f"{name} is {_shown(value)}; it must be an integer of at least {minimum}")
     if value < minimum:
         raise ValueError(f"{name}={value} must be at least {minimum}")
 
@@ -124,8 +142,7 @@ def typed_key(key: Any) -> jax.Array:
     """Return ``key`` as a typed PRNG key; an old-style uint32 key is wrapped, a number is refused."""
     remedy = "make one with jax.random.key(0)"
     if not isinstance(key, (jax.Array, np.ndarray)):
-        shown = repr(key) if isinstance(key, (int, float, str)) else f"a {type(key).__name__}"
-        raise ValueError(f"key={shown} is not a PRNG key; {remedy}")
+        raise ValueError(f"key is {_shown(key)}, not a PRNG key; {remedy}")
     key = jnp.asarray(key)
     if not jnp.issubdtype(key.dtype, jax.dtypes.prng_key):
         if key.dtype != jnp.uint32 or key.ndim != 1:

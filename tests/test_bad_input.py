@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import balson_jax as balson
+from balson_jax.fit import resolve
 
 DESIGN = np.random.default_rng(0).normal(size=(6, 3))
 TARGET = DESIGN @ [0.2, 0.3, 0.5]
@@ -42,8 +43,17 @@ def with_nan(array, index, value=np.nan):
         ({"prior": [1.0, 0.0, 1.0]}, r"prior\[1\] is 0.0; prior must be positive"),
         ({"prior": np.ones(2)}, r"prior has shape \(2,\); pass a number, 3 concentrations"),
         ({"design": DESIGN * 1j}, "design is complex"),
-        ({"target": np.array(["a"] * 6)}, "target has dtype <U1; pass real numbers"),
-        ({"target": np.array([None] * 6)}, "target has dtype object; pass real numbers"),
+        ({"target": np.array(["a"] * 6)}, "target holds 'a'; pass real numbers"),
+        ({"target": np.array([None] * 6)}, "target holds None; pass real numbers"),
+        ({"prior": None}, "prior is None; pass real numbers, or leave it out"),
+        ({"noise": balson.InverseGamma}, "noise is the class InverseGamma; pass an instance of it"),
+        ({"noise": np.ones((6, 1))}, r"noise has shape \(6, 1\) and target no batch; pass noise\[:, 0\]"),
+        ({"noise": np.float32(-0.3)}, "noise is -0.3; noise must be positive"),
+        (
+            {"design": DESIGN.T, "target": TARGET},
+            r"design has 3 rows; the last axis of target must match: pass design.T",
+        ),
+        ({"target": TARGET[:, None]}, r"must match: pass target\[:, 0\]"),
         ({"design": [[1.0, 2.0], [3.0]]}, "design is not a rectangular array"),
         ({"weights": -np.ones(6)}, r"weights\[0\] is -1.0; weights must be finite and not negative"),
         ({"weights": np.zeros(6)}, "weights: all-zero weights leave no row; keep at least one"),
@@ -64,7 +74,10 @@ def with_nan(array, index, value=np.nan):
             "covariance is not positive definite: its smallest eigenvalue is -1",
         ),
         ({"noise": balson.Correlated(np.triu(np.ones((6, 6))))}, "covariance is not symmetric"),
-        ({"noise": balson.Correlated(np.eye(5))}, r"covariance has shape \(5, 5\); pass one of shape \(6, 6\)"),
+        (
+            {"noise": balson.Correlated(np.eye(5))},
+            r"covariance has shape \(5, 5\); pass \(6, 6\), a row and",
+        ),
         ({"noise": balson.Correlated(cholesky=-np.eye(6))}, "cholesky has a diagonal entry that isn't positive"),
         ({"noise": balson.Correlated(cholesky=np.triu(np.ones((6, 6))))}, "cholesky has numbers above its diagonal"),
         ({"noise": balson.Correlated(np.eye(6), scale="x")}, "scale='x' of Correlated: pass a number"),
@@ -108,7 +121,7 @@ def branching(theta, x):
         ({"predict": lambda theta, x: np.asarray(theta)}, "predict can't be traced by JAX"),
         ({"num_params": 1}, "num_params=1: K=1 component; pass at least 2 parameters, as one alone is theta = total"),
         ({"num_params": 0, "constraint": "signed"}, "num_params=0 must be at least 1"),
-        ({"num_params": 2.0}, "num_params=2.0 must be an integer"),
+        ({"num_params": 2.0}, "num_params is 2.0; it must be an integer"),
         ({"target": with_nan(TARGET, 2)}, "or pass missing='drop' if NaN means missing"),
         ({"inputs": {"x": np.arange(6.0), "name": "a"}}, "inputs holds 'a'; pass arrays of numbers"),
         ({"bound": -1.0}, "bound is -1.0; bound must be finite and not negative"),
@@ -126,7 +139,7 @@ def test_bad_models(arguments, message):
     ("construct", "message"),
     [
         (lambda: balson.IS(num_draws=1), "num_draws=1 must be at least 2"),
-        (lambda: balson.IS(num_draws=1e6), "num_draws=1000000.0 must be an integer"),
+        (lambda: balson.IS(num_draws=1e6), "num_draws is 1000000.0; it must be an integer"),
         (lambda: balson.RS(num_draws=0), "num_draws=0 must be at least 2"),
         (lambda: balson.RS(max_proposals=0), "max_proposals=0 must be at least 1"),
         (lambda: balson.RS(max_proposals=2**31), "max_proposals=2147483648 must be below"),
@@ -141,7 +154,7 @@ def test_bad_models(arguments, message):
         (lambda: balson.Variational(keep=3), "keep=3 must be 0 or a power of two"),
         (lambda: balson.HitAndRun(max_moves=0), "max_moves=0 must be at least 1"),
         (lambda: balson.HitAndRun(walkers=24), "walkers=24 must be a power of two, at least 8"),
-        (lambda: balson.HitAndRun(walkers=16.0), "walkers=16.0 must be an integer of at least 8"),
+        (lambda: balson.HitAndRun(walkers=16.0), "walkers is 16.0; it must be an integer of at least 8"),
         (lambda: balson.HitAndRun(walls="thick"), "unknown walls='thick'"),
         (lambda: balson.TG(diagnose_tail="no"), "diagnose_tail='no' must be True or False"),
         (lambda: balson.HitAndRun(match="median"), "unknown match='median'"),
@@ -158,7 +171,10 @@ def test_bad_methods(construct, message):
     ("arguments", "message"),
     [
         ({"method": "nuts"}, "unknown method='nuts'; choose one of auto, rs, is, rsirs, isirs"),
-        ({"method": balson.IS}, "is not a method; pass one of auto, rs, .*, variational, or an instance of Auto, RS"),
+        (
+            {"method": balson.IS},
+            "method is the class IS; pass one of auto, rs, .*, or an instance of Auto, RS",
+        ),
         ({"method": balson.IS(proposal=np.ones(2))}, r"proposal has shape \(2,\); pass 3 concentrations"),
         ({"method": balson.IS(proposal=[1.0, -1.0, 1.0])}, r"proposal\[1\] is -1.0"),
         ({"method": balson.HitAndRun(walls="hard"), "problem": PEAKED}, "walls='hard' needs a prior of 1 for all"),
@@ -168,12 +184,12 @@ def test_bad_methods(construct, message):
         ({"method": balson.HitAndRun(target_ess=np.ones(2))}, r"target_ess has shape \(2,\); pass one number"),
         ({"method": balson.ISIRS(defensive=1.5)}, r"defensive=1\.5 must lie between 0 and 1"),
         ({"method": balson.ISIRS(defensive=np.ones(2))}, r"defensive has shape \(2,\); pass one number"),
-        ({"method": balson.ISIRS(defensive="x")}, "defensive has dtype <U1; pass real numbers"),
+        ({"method": balson.ISIRS(defensive="x")}, "defensive is 'x'; pass real numbers"),
         (
             {"problem": balson.linear_problem(np.ones((1, 1100)), [1.0], noise=1.0)},
             "up to 1023 components, not 1100; pass poi",
         ),
-        ({"key": 0}, "key=0 is not a PRNG key; make one with jax.random.key"),
+        ({"key": 0}, "key is 0, not a PRNG key; make one with jax.random.key"),
         ({"key": np.arange(2.0)}, "key has dtype float32|float64"),
         ({"key": jax.random.split(jax.random.key(0), 3)}, r"key has shape \(3,\); pass one key, and jax.vmap"),
         ({"problem": DESIGN}, "problem is a ndarray; make one with"),
@@ -188,6 +204,10 @@ def test_bad_fits(arguments, message):
 
 def test_bad_calls_of_a_posterior():
     found = balson.fit(jax.random.key(0), balson.linear_problem(DESIGN, TARGET), balson.IS(num_draws=64))
+    with pytest.raises(ValueError, match=r"level=90 must lie between 0 and 1; pass 0.9 for 90 %"):
+        found.interval(90)
+    with pytest.raises(ValueError, match=r"n is a \w+; it must be an integer of at least 1"):
+        found.sample(jax.random.key(0), jax.random.key(0))
     with pytest.raises(ValueError, match=r"level=1\.0 must lie between"):
         found.interval(1.0)
     with pytest.raises(ValueError, match="n=0 must be at least 1"):
@@ -212,3 +232,19 @@ def test_integers_lists_and_half_precision_are_accepted():
     assert integers.dtype == jnp.float32
     half = balson.linear_problem(jnp.eye(2, dtype=jnp.bfloat16), jnp.ones(2, jnp.float16))
     assert half.dtype == jnp.float32
+
+
+def test_bad_calls_with_a_problem():
+    problem = balson.linear_problem(DESIGN, TARGET)
+    with pytest.raises(ValueError, match=r"omega has shape \(5,\); its last axis must have the problem's 3 components"):
+        balson.density.log_likelihood(problem, np.ones(5) / 5)
+    with pytest.raises(ValueError, match=r"mesh is a int; make one with jax.make_mesh"):
+        balson.parallel.shard(problem, 2)
+    with pytest.raises(ValueError, match="problem is a ndarray; make one with"):
+        balson.parallel.shard(DESIGN, 2)
+
+
+@pytest.mark.parametrize("name", ["IS", "HitAndRun", "hitandrun", "Auto"])
+def test_methods_go_by_their_classes_names_too(name):
+    problem = balson.linear_problem(DESIGN, TARGET)
+    assert type(resolve(name, problem)).__name__.lower() == name.lower()
