@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import importlib.util
 import pathlib
 import sys
 import time
@@ -18,6 +19,7 @@ from rich.console import Console
 from .report import Result, show, write
 
 GROUPS = ("draws", "weights", "fits", "scaling", "accuracy", "strong")
+RIVALS = ("blackjax", "numpyro", "qpax", "cvxpy")
 ON_DEMAND = {"strong"}  # takes an hour or two
 
 
@@ -35,6 +37,9 @@ def main() -> None:
         parser.error(f"no group {', '.join(sorted(unknown))}; there are {', '.join(GROUPS)}")
     options.out.mkdir(parents=True, exist_ok=True)
     console, results = Console(), {}
+    absent = [name for name in RIVALS if not importlib.util.find_spec(name)]
+    if absent:
+        console.print(f"Left out, as not installed: {', '.join(absent)} (pip install '.[bench]')", markup=False)
     skipped = ON_DEMAND | ({"scaling"} if options.quick else set())
     for name in options.groups or [name for name in GROUPS if name not in skipped]:
         group = importlib.import_module(f".{name}", __package__)
