@@ -36,9 +36,6 @@ OPTIMISM = 3.0
 SAFE_PARETO_K = 0.5
 """Weights with a larger one have no variance, and spreads less than their effective draws promise: go on climbing."""
 
-SAFE_MARGIN = 2.0
-"""Few draws that just reach the target may be the lucky ones: with less than this times it, go on to many."""
-
 METHOD_NAMES = (IS.name, TG.name, HitAndRun.name)
 FEW_DRAWS, MANY_DRAWS = 2048, 65_536
 MAX_MOVES = 1 << 16
@@ -52,7 +49,7 @@ class Auto:
     """For each problem the cheapest method that gives enough effective draws and can be trusted; the default.
 
     Enough is ``target_ess``; trusted is a status of ``OK`` and, if a later method does no worse, a Pareto k below 0.5
-    and, for few draws, twice the target.
+    and, for few draws, three times the target.
     In this order: ``IS`` from the prior, unless the data are plainly too strong for it; ``TG``, for linear problems
     with up to 16 components (a model may have several peaks, of which ``TG`` would see one); ``HitAndRun``.
     ``posterior.method`` tells which was used. What no method could do is flagged in ``status``.
@@ -148,8 +145,9 @@ def _promising(
 
 def _is_safe(sampler: Method, method: Auto, part: Posterior) -> np.ndarray:
     """Return for which problems a result that serves needs no better one."""
+    # Few draws that just reach the target may be the lucky ones.
     is_few = isinstance(sampler, TG) and sampler.num_draws == FEW_DRAWS
-    enough = np.asarray(part.ess) >= (SAFE_MARGIN if is_few else 1) * method.target_ess
+    enough = np.asarray(part.ess) >= (OPTIMISM if is_few else 1) * method.target_ess
     return enough & ~(np.asarray(part.pareto_k) > SAFE_PARETO_K)
 
 
