@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from jax.sharding import Mesh
+from jax.sharding import AbstractMesh, Mesh
 
 from . import validation
 from .placement import on_mesh
@@ -41,7 +41,7 @@ def shard(problem: Problem, mesh: Mesh, over: Literal["problems", "draws"] | Non
     """
     if not isinstance(problem, Problem):
         raise ValueError(f"problem is a {type(problem).__name__}; make one with balson_jax.linear_problem(...)")
-    if not isinstance(mesh, Mesh):
+    if not isinstance(mesh, (Mesh, AbstractMesh)):
         raise ValueError(f'mesh is a {type(mesh).__name__}; make one with jax.make_mesh((2,), ("devices",))')
     if over is None:
         over = "problems" if problem.batch_shape else "draws"
