@@ -31,6 +31,7 @@ from .truncated_gaussian import plan_of
 
 SMALLEST = -12.0
 NEWTON_STEPS = 40
+LAST_STEP = 0.01
 STOCHASTIC_DRAWS = 64
 
 
@@ -100,7 +101,8 @@ def bound(density: Pivoted, log_alpha: jax.Array) -> jax.Array:
 def closest(density: Pivoted) -> jax.Array:
     """Return the concentrations ``(B, K)`` that maximise the bound, by Newton's method in their logarithms.
 
-    Exact to first order to automatic differentiation: the last step is taken with the derivatives held fixed.
+    The last step goes by the slope alone: values of the bound are rounded, and tell where it is largest to half the
+    digits only. It carries the derivatives, which are exact to first order.
     """
     fixed = lax.stop_gradient(density)
 
@@ -115,12 +117,10 @@ def closest(density: Pivoted) -> jax.Array:
     log_alpha = lax.fori_loop(0, NEWTON_STEPS, update, _start(fixed))
     curvature = _curvature(lambda x: bound(fixed, x), log_alpha)
     slope = jax.grad(lambda x: bound(density, x).sum())(log_alpha)
-    return jnp.exp(log_alpha + _implicit(_solve(curvature, slope)))
-
-
-def _implicit(step: jax.Array) -> jax.Array:
-    """Return zeros with the derivatives of a step."""
-    return step - lax.stop_gradient(step)
+    step = _solve(curvature, slope)
+    # Where the search has not ended, or at the end of its range, a step may lead away: then only its derivatives count.
+    small = jnp.abs(step).max(-1, keepdims=True) < LAST_STEP
+    return jnp.exp(log_alpha + step - lax.stop_gradient(jnp.where(small, 0, step)))
 
 
 def _curvature(function: Callable[[jax.Array], jax.Array], log_alpha: jax.Array) -> jax.Array:
