@@ -17,19 +17,41 @@ log-prior of draws), ``dirichlet`` (the distribution, and fits to moments), ``ra
 point, Bayesian LASSO: what the paper compares with), ``metrics`` (error, sparsity, coverage).
 """
 
-from . import density, dirichlet, metrics, parallel, random, reference
-from .auto import Auto
+import sys
+
+from . import dirichlet, metrics, random, reference
+from .execution import parallel
+from .execution.ladder import Auto
+from .execution.stream import fit_stream
+from .experiments import paper as _paper  # noqa: F401
 from .fit import fit
+from .learning.evidence import Comparison, Tuning, compare, tune
 from .least_squares import LeastSquares, least_squares
-from .model import ModelProblem, model_problem
-from .noise import Correlated, InverseGamma, NoisePosterior
-from .posterior import FitError, Posterior, Prediction, Slack
-from .problem import LinearProblem, Problem, linear_problem
+from .posteriors.posterior import FitError, Posterior, Prediction, Slack
+from .problems.linear import LinearProblem, Problem, linear_problem
+from .problems.model import ModelProblem, model_problem
+from .problems.noise import Correlated, InverseGamma, NoisePosterior
 from .samplers import IS, ISIRS, RS, RSIRS, TG, HitAndRun, Variational
-from .selection import Comparison, Tuning, compare, tune
 from .status import Status
-from .stream import fit_stream
+from .targets import functions as density
 from .version import __version__
+
+# Modules that moved stay importable under their former names.
+_MOVED = {
+    "auto": "execution.ladder",
+    "constraints": "problems.constraints",
+    "density": "targets.functions",
+    "model": "problems.model",
+    "noise": "problems.noise",
+    "paper": "experiments.paper",
+    "parallel": "execution.parallel",
+    "posterior": "posteriors.posterior",
+    "problem": "problems.linear",
+    "selection": "learning.evidence",
+    "stream": "execution.stream",
+}
+for _old, _new in _MOVED.items():
+    sys.modules[f"{__name__}.{_old}"] = sys.modules[f"{__name__}.{_new}"]
 
 __all__ = [
     "IS",

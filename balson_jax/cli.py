@@ -20,10 +20,10 @@ except ImportError as error:
     sys.exit(f"the balson command needs the package {error.name}; install it with: {remedy}")
 
 from .dirichlet import MATCH_RULES, MatchRule
-from .paper.experiment import Settings
+from .experiments.paper.experiment import Settings
 
 if TYPE_CHECKING:
-    from .paper import tables
+    from .experiments.paper import tables
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, help="Bayesian least squares on the simplex.")
 
@@ -49,7 +49,7 @@ def paper(
     out: Out = Path("balson_paper"),
 ) -> None:
     """Run the paper's experiment with seven methods; print our figures beside the paper's, write a page."""
-    from .paper import experiment, published, report, tables
+    from .experiments.paper import experiment, published, report, tables
 
     if not 1e-6 <= alpha <= 1e6:
         raise typer.BadParameter(f"{alpha:g} must lie between 1e-6 and 1e6", param_hint="--alpha")
@@ -69,8 +69,8 @@ def sensitivity(
     datasets: Datasets = DEFAULT.datasets, seed: Seed = DEFAULT.seed, out: Out = Path("balson_sensitivity")
 ) -> None:
     """Show how the experiment depends on the settings that the paper leaves open, and on the true coefficients."""
-    from .paper import data, report, tables
-    from .paper import sensitivity as study
+    from .experiments.paper import data, report, tables
+    from .experiments.paper import sensitivity as study
 
     _make(out)
     settings = Settings(datasets, seed)

@@ -7,11 +7,11 @@ from typing import Any
 import jax
 
 from . import validation
-from .auto import Auto, escalate
-from .fitting import fit_by
-from .model import needs_bound
-from .posterior import Posterior
-from .problem import Problem
+from .execution.blocks import fit_by
+from .execution.ladder import Auto, escalate
+from .posteriors.posterior import Posterior
+from .problems.linear import Problem
+from .problems.model import needs_bound
 from .random.sobol import MAX_DIMS
 from .samplers import IS, METHODS, RS, RSIRS, HitAndRun, Method, Rounds
 

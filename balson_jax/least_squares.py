@@ -15,11 +15,11 @@ import jax.numpy as jnp
 from jax import lax
 from jax.scipy.linalg import cho_solve
 
-from . import constraints
-from .batching import map_blocks
-from .likelihoods import centred, gradient_at, rounding
-from .noise import InverseGamma
-from .problem import LinearProblem
+from .problems import constraints
+from .problems.batching import map_blocks
+from .problems.linear import LinearProblem
+from .problems.noise import InverseGamma
+from .targets.linear import centred, gradient_at, rounding
 
 ITERATIONS = {"float32": 14, "float64": 22}
 POLISH_STEPS = 3

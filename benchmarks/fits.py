@@ -12,7 +12,7 @@ import numpy as np
 from scipy.optimize import nnls
 
 import balson_jax as balson
-from balson_jax.paper import data
+from balson_jax.experiments.paper import data
 
 from . import nuts
 from .report import Result, Table, Target

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import balson_jax as balson
-from balson_jax.paper import data
+from balson_jax.experiments.paper import data
 
 from .report import Result, Table, Target
 from .timing import race

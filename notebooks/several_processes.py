@@ -22,7 +22,7 @@ from jax.experimental import multihost_utils
 from jax.sharding import NamedSharding, PartitionSpec
 
 import balson_jax as balson
-from balson_jax.paper import data
+from balson_jax.experiments.paper import data
 
 PROBLEMS = 64
 

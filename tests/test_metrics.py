@@ -8,7 +8,7 @@ import pytest
 from scipy import stats
 
 from balson_jax import metrics
-from balson_jax.paper import data
+from balson_jax.experiments.paper import data
 
 
 def test_hoyer_sparsity():

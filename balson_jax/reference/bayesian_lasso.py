@@ -19,8 +19,8 @@ from jax import lax
 from jax.scipy.linalg import solve_triangular
 
 from .. import random, validation
-from ..batching import map_blocks
-from ..problem import LinearProblem, linear_problem
+from ..problems.batching import map_blocks
+from ..problems.linear import LinearProblem, linear_problem
 
 SHAPE, RATE = 1.0, 1.78
 """Of the gamma prior of the squared penalty, as in the paper on the Bayesian LASSO."""

@@ -8,7 +8,7 @@ import jax
 
 from .. import validation
 from ..least_squares import least_squares
-from ..problem import linear_problem
+from ..problems.linear import linear_problem
 
 
 def interior_point(

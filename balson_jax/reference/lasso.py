@@ -12,9 +12,9 @@ import numpy as np
 from jax import lax
 
 from .. import validation
-from ..batching import map_blocks
 from ..least_squares import least_squares
-from ..problem import LinearProblem, linear_problem
+from ..problems.batching import map_blocks
+from ..problems.linear import LinearProblem, linear_problem
 
 MAX_SWEEPS = 20_000
 MEMORY = 5

@@ -7,7 +7,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from ..problem import linear_problem
+from ..problems.linear import linear_problem
 
 
 def ordinary(design: Any, target: Any) -> jax.Array:

@@ -1,10 +1,10 @@
 """The samplers, frozen dataclasses that run on a block of problems: the paper's four, and three for strong data."""
 
-from .hit_and_run import HitAndRun
+from .chains.hit_and_run import HitAndRun
+from .gaussian import TG
 from .importance import IS
 from .rejection import RS
-from .resampling import ISIRS, RSIRS, Rounds
-from .truncated_gaussian import TG
+from .rounds import ISIRS, RSIRS, Rounds
 from .variational import Variational
 
 Method = RS | IS | RSIRS | ISIRS | TG | HitAndRun | Variational

@@ -8,10 +8,10 @@ import jax
 import jax.numpy as jnp
 
 from .. import dirichlet, validation
-from ..density import Density
-from ..estimates import Estimate
-from ..noise import InverseGamma
+from ..problems.noise import InverseGamma
 from ..random import points as unit_cube
+from ..targets.functions import Density
+from ..weighting.estimate import Estimate
 
 REPLICATES = 8
 """Fewer would give larger nets of quasi-random points and so smaller errors, more would give better error bars."""

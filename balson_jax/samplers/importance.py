@@ -10,12 +10,14 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from .. import dirichlet, reservoir, weights
-from ..density import Density
-from ..estimates import Estimate, estimate
-from ..proposals import DirichletProposal, Proposal
+from .. import dirichlet
+from ..proposals.dirichlet import DirichletProposal, Proposal
 from ..random import points as unit_cube
 from ..random.sobol import dealt
+from ..targets.functions import Density
+from ..weighting import moments as weights
+from ..weighting import reservoir
+from ..weighting.estimate import Estimate, estimate
 from .base import DEFAULT_CHUNK, DEFAULT_KEEP, REPLICATES, Sampler, match_alpha, num_kept
 
 

@@ -8,12 +8,14 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from .. import dirichlet, reservoir, weights
-from ..density import Density
-from ..estimates import Estimate
-from ..proposals import DirichletProposal
+from .. import dirichlet
+from ..proposals.dirichlet import DirichletProposal
 from ..random import points as unit_cube
 from ..status import MIN_ESS, Status
+from ..targets.functions import Density
+from ..weighting import moments as weights
+from ..weighting import reservoir
+from ..weighting.estimate import Estimate
 from .base import DEFAULT_CHUNK, DEFAULT_KEEP, Sampler, match_alpha, num_kept
 
 

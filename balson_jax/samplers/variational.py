@@ -19,15 +19,15 @@ import jax.numpy as jnp
 from jax import lax
 
 from .. import dirichlet
-from ..density import Density
-from ..estimates import Estimate
-from ..likelihoods import Pivoted
-from ..proposals import DirichletProposal, DividedProposal
+from ..proposals.dirichlet import DirichletProposal, DividedProposal
 from ..random import points as unit_cube
 from ..random.simplex import log_dirichlet
+from ..targets.functions import Density
+from ..targets.linear import Pivoted
+from ..weighting.estimate import Estimate
 from .base import DEFAULT_CHUNK, DEFAULT_KEEP, Sampler
+from .gaussian import plan_of
 from .importance import importance
-from .truncated_gaussian import plan_of
 
 SMALLEST = -12.0
 NEWTON_STEPS = 40

@@ -1,0 +1,80 @@
+"""Where a problem lives: the mesh of devices, which of its axes split the batch, and which hold copies."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import jax
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+from .. import validation
+from ..problems.linear import Problem
+
+AxisNames = str | tuple[str, ...] | None
+
+
+class Placement(NamedTuple):
+    """How a problem lies on a mesh.
+
+    Attributes:
+      mesh: the devices.
+      batch: for each axis of the batch, the mesh axes that split it, or ``None``.
+      copies: the mesh axes along which all devices hold the same; there the draws are divided.
+    """
+
+    mesh: Mesh
+    batch: tuple[AxisNames, ...]
+    copies: tuple[str, ...]
+
+    def specs(self, problem: Problem) -> Problem:
+        """Return the partition of each leaf: split where it has the batch's axes, and a copy elsewhere."""
+
+        def spec(leaf, event_ndim):
+            own = leaf.shape[: leaf.ndim - event_ndim]
+            aligned = self.batch[len(self.batch) - len(own) :]
+            return PartitionSpec(*(axes if size > 1 else None for size, axes in zip(own, aligned, strict=True)))
+
+        return problem.map_leaves(spec)
+
+    def place(self, problem: Problem) -> Problem:
+        """Return the problem with its leaves on the devices where they belong."""
+
+        def put(leaf, spec):
+            sharding = NamedSharding(self.mesh, spec)
+            if validation.is_local(leaf) and not sharding.is_fully_addressable:
+                return jax.make_array_from_callback(leaf.shape, sharding, lambda index: leaf[index])
+            return jax.device_put(leaf, sharding)
+
+        specs = jax.tree.leaves(self.specs(problem), is_leaf=lambda leaf: isinstance(leaf, PartitionSpec))
+        leaves, structure = jax.tree.flatten(problem)
+        return jax.tree.unflatten(structure, [put(leaf, spec) for leaf, spec in zip(leaves, specs, strict=True)])
+
+
+def placement_of(problem: Problem) -> Placement | None:
+    """Return how a problem lies on a mesh of several devices; ``None`` on one device, or inside a trace."""
+    leaves = jax.tree.leaves(problem)
+    if not all(isinstance(leaf, jax.Array) and validation.is_concrete(leaf) for leaf in leaves):
+        return None
+    meshes = [leaf.sharding.mesh for leaf in leaves if isinstance(leaf.sharding, NamedSharding)]
+    meshes = [mesh for mesh in meshes if isinstance(mesh, Mesh) and mesh.size > 1]
+    if not meshes:
+        return None
+    batch: list[AxisNames] = [None] * len(problem.batch_shape)
+
+    def note(leaf, event_ndim):
+        if isinstance(leaf.sharding, NamedSharding):
+            own_ndim = leaf.ndim - event_ndim
+            for axis, names in enumerate(leaf.sharding.spec[:own_ndim], start=len(batch) - own_ndim):
+                batch[axis] = batch[axis] or names
+        return leaf
+
+    problem.map_leaves(note)
+    return on_mesh(meshes[0], tuple(batch))
+
+
+def on_mesh(mesh: Mesh, batch: tuple[AxisNames, ...]) -> Placement:
+    """Return a placement; mesh axes of length above one that do not split the batch hold copies."""
+    used = {name for axes in batch if axes for name in ((axes,) if isinstance(axes, str) else axes)}
+    copies = tuple(name for name in mesh.axis_names if name not in used and mesh.shape[name] > 1)
+    # Axes of whatever type the user's mesh has become automatic ones: a posterior is then an array like any other.
+    return Placement(Mesh(mesh.devices, mesh.axis_names), batch, copies)

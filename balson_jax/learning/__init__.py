@@ -1,0 +1,1 @@
+"""What data tell about models and settings: comparison and tuning by evidence."""

@@ -1,0 +1,1 @@
+"""The result of a fit: moments, intervals, predictions, the printed table."""

@@ -1,0 +1,273 @@
+"""The result of a fit: moments, kept draws, the approximating Dirichlet, its sparse mode, diagnostics, a table."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from .. import dirichlet, validation
+from ..problems import constraints
+from ..problems.constraints import Constraint
+from ..problems.noise import NoisePosterior
+from ..status import Status
+from . import storage
+from .prediction import Prediction, curves, quantiles, resample
+from .summary import summarize
+
+
+class FitError(RuntimeError):
+    """Raised by ``Posterior.raise_for_status``."""
+
+
+class Slack(NamedTuple):
+    """What the posterior says of the part of the total that is left, ``(...)``."""
+
+    mean: jax.Array
+    std: jax.Array
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class Posterior:
+    """The posterior of ``theta`` for one problem or a batch, whose axes lead every field.
+
+    Attributes:
+      alpha: concentrations of the approximating Dirichlet of omega, ``(..., K)``: of ``theta / total``, unless the
+        constraint lifts it (see ``constraints``).
+      theta: its sparse mode, as theta: the paper's point estimate, ``(..., P)``.
+      mean: posterior mean of theta, from all weighted draws, ``(..., P)``.
+      std: posterior standard deviation of theta, from all weighted draws, ``(..., P)``.
+      mean_stderr: Monte Carlo standard error of ``mean``, ``(..., P)``.
+      log_evidence: log of the marginal likelihood, constants included; for RSIRS and ISIRS that of the last round. With
+        ``noise="estimate"`` it has an arbitrary constant, and compares only with others of the kind.
+      log_evidence_stderr: its Monte Carlo standard error, plus the rounding of a large number. For chains, which don't
+        tell the evidence, both are NaN.
+      acceptance_rate: evidence over the likelihood's bound: what rejection sampling accepts; NaN where a model with
+        noise to be estimated has no bound.
+      ess: effective number of draws (of the worst round).
+      pareto_k: shape of the weights' tail (of the worst round); ``-inf`` where all weights are equal, as for RS;
+        NaN with ``diagnose_tail=False`` and for chains, which have no weights. At most 0 where the weights' bound is so
+        close to their mean that there is no tail.
+      rhat: how well independent Markov chains agree, at best 1; 1 for methods without chains.
+      dirichlet_misfit: the largest factor by which a variance of omega differs from that of the approximating
+        Dirichlet; 1 if all agree. Where it is large, ``alpha`` and ``theta`` describe the posterior poorly; means,
+        standard deviations, intervals and draws don't depend on them.
+      status: ``Status`` as an integer; troubles of all rounds.
+      total: the constant C.
+      num_rows: how many observations counted.
+      draws: some draws of theta that stand for all, ``(..., D, P)``; how many is the method's ``keep``.
+      draw_weights: their weights, of sum one, ``(..., D)``.
+      slack: mean and standard deviation of what is left of the total, or ``None`` if the constraint has no slack.
+      noise: posterior of the noise's level, with ``mean``, ``std`` and ``interval``, or ``None`` if it was given.
+      choice: which of ``methods`` was used, ``(...)``; see ``method``.
+      methods: names of the methods that might have been used.
+      constraint: the problem's.
+      certified: whether the bound of rejection sampling is proven.
+      sharpened: whether the data were counted more than once, so that this is not the posterior.
+    """
+
+    alpha: jax.Array
+    theta: jax.Array
+    mean: jax.Array
+    std: jax.Array
+    mean_stderr: jax.Array
+    log_evidence: jax.Array
+    log_evidence_stderr: jax.Array
+    acceptance_rate: jax.Array
+    ess: jax.Array
+    pareto_k: jax.Array
+    rhat: jax.Array
+    dirichlet_misfit: jax.Array
+    status: jax.Array
+    total: jax.Array
+    num_rows: jax.Array
+    draws: jax.Array
+    draw_weights: jax.Array
+    slack: Slack | None
+    noise: NoisePosterior | None
+    choice: jax.Array
+    methods: tuple[str, ...] = dataclasses.field(metadata={"static": True})
+    constraint: Constraint = dataclasses.field(default="equal", metadata={"static": True})
+    certified: bool = dataclasses.field(default=True, metadata={"static": True})
+    sharpened: bool = dataclasses.field(default=False, metadata={"static": True})
+
+    @property
+    def method(self) -> Any:
+        """The name of the method that was used; of a batch by ``"auto"`` an array of names, ``(...)``."""
+        if len(self.methods) == 1:
+            return self.methods[0]
+        names = np.asarray(self.methods)[np.asarray(self.choice)]
+        return names if self.batch_shape else str(names)
+
+    @property
+    def num_params(self) -> int:
+        """The number P of parameters theta."""
+        return self.mean.shape[-1]
+
+    @property
+    def batch_shape(self) -> tuple[int, ...]:
+        """The shape of the batch: ``()`` for one problem."""
+        return self.mean.shape[:-1]
+
+    def __getitem__(self, index: Any) -> Posterior:
+        """Return the posterior of some problems of a batch: ``posterior[3]``, ``posterior[:10]``."""
+        if not self.batch_shape:
+            raise TypeError("this is the posterior of one problem; there is no batch to index")
+        # In NumPy, which refuses an index that is out of range.
+        places = np.arange(self.status.size).reshape(self.batch_shape)
+        chosen = places[index] if validation.is_concrete(index) else jnp.asarray(places)[index]
+        flat = jax.tree.map(lambda leaf: leaf.reshape(self.status.size, *leaf.shape[len(self.batch_shape) :]), self)
+        return jax.tree.map(lambda leaf: leaf[chosen], flat)
+
+    def __len__(self) -> int:
+        """Return the length of the batch's first axis."""
+        if not self.batch_shape:
+            raise TypeError("this is the posterior of one problem; there is no batch to count")
+        return self.batch_shape[0]
+
+    def interval(self, level: float = 0.9) -> tuple[jax.Array, jax.Array]:
+        """Return the ends of central intervals of each parameter, ``(..., P)``.
+
+        Quantiles of the kept draws; with the default 512 of them, an end is off by about a tenth of a standard
+        deviation. If none were kept: quantiles of Beta distributions with the parameters' means and standard
+        deviations, which signed parameters do not have.
+        """
+        validation.require_share("level", level)
+        if self.draws.shape[-2]:
+            tail = 0.5 * (1 - jnp.asarray(level, self.mean.dtype))
+            return quantiles(jnp.moveaxis(self.draws, -1, -2), self.draw_weights[..., None, :], tail)
+        if constraints.is_signed(self.constraint):
+            raise ValueError(f"constraint={self.constraint!r} takes its intervals from kept draws; {_REMEDY}")
+        scale = self.total[..., None]
+        lower, upper = _matched_beta(self.mean / scale, jnp.square(self.std / scale), level)
+        return scale * lower, scale * upper
+
+    def sample(self, key: jax.Array, n: int) -> jax.Array:
+        """Return ``n`` draws of theta, ``(n, ..., P)``: taken from the kept ones by weight, so that some may repeat."""
+        validation.require_at_least("n", n, 1)
+        key = validation.typed_key(key)
+        self._require_draws("sample")
+        uniforms = jax.random.uniform(key, (*self.batch_shape, n), self.draw_weights.dtype)
+        return jnp.moveaxis(resample(self.draws, self.draw_weights, uniforms), -2, 0)
+
+    def predict(self, model: Any, level: float = 0.9, *, noise: Any = 0.0) -> Prediction:
+        """Return mean, standard deviation and a band of a curve; of new observations of it, if noise is added.
+
+        From the kept draws, but for the mean of ``design @ theta``, which comes from all.
+
+        Args:
+          model: a design ``(..., N, P)``, whose leading axes broadcast against the batch; or a JAX function of theta,
+            ``(P,)``, that returns an array, as ``lambda theta: predict(theta, new_inputs)``.
+          level: probability of the band at each point.
+          noise: standard deviation of new observations, a number or one per problem; or ``"estimate"`` for that of the
+            posterior (the root of its mean square).
+        """
+        validation.require_share("level", level)
+        self._require_draws("predict")
+        if callable(model):
+            return curves(self.draws, self.draw_weights, model, level, self._added(noise))
+        design = validation.float_array("design", model, self.mean.dtype)
+        if design.ndim < 2 or design.shape[-1] != self.num_params:
+            raise ValueError(f"design has shape {design.shape}; its last axis must have {self.num_params} components")
+        validation.require_broadcast("design", design.shape[:-2], self.batch_shape)
+        batch = np.broadcast_shapes(design.shape[:-2], self.batch_shape)
+        draws = jnp.broadcast_to(self.draws, (*batch, *self.draws.shape[-2:]))
+        weights = jnp.broadcast_to(self.draw_weights, (*batch, self.draw_weights.shape[-1]))
+        own = design if design.ndim == 2 else jnp.broadcast_to(design, (*batch, *design.shape[-2:]))
+        found = curves(draws, weights, jnp.matmul, level, self._added(noise), own)
+        return found._replace(mean=jnp.einsum("...nk,...k->...n", design, self.mean))
+
+    def _added(self, noise: Any) -> jax.Array | None:
+        """Return the standard deviation of new observations, ``(...)``, or ``None`` for none."""
+        if isinstance(noise, (int, float)) and noise == 0:
+            return None
+        if isinstance(noise, str):
+            validation.require_choice("noise", noise, ("estimate",))
+            if self.noise is None:
+                raise ValueError('noise="estimate": the noise was given for this fit; pass it as a number')
+            return jnp.hypot(self.noise.mean, self.noise.std)
+        level = validation.float_array("noise", noise, self.mean.dtype)
+        validation.require_positive("noise", level)
+        validation.require_broadcast("noise", level.shape, self.batch_shape)
+        return jnp.broadcast_to(level, self.batch_shape)
+
+    def _require_draws(self, name: str) -> None:
+        if not self.draws.shape[-2]:
+            raise ValueError(f"{name} needs kept draws; {_REMEDY}")
+
+    def save(self, path: str | os.PathLike) -> None:
+        """Write the posterior to a NumPy ``.npz`` file, which ``Posterior.load`` reads."""
+        storage.save(path, jax.tree.map(np.asarray, self.arrays()), self._words())
+
+    @staticmethod
+    def load(path: str | os.PathLike) -> Posterior:
+        """Return the posterior that ``save`` wrote to a file, with NumPy arrays for fields."""
+        arrays, words = storage.load(path)
+        return Posterior.from_arrays(arrays, words)
+
+    def arrays(self) -> dict[str, Any]:
+        """Return the arrays by name; those of ``slack`` and ``noise`` as ``"slack.mean"``."""
+        found = {}
+        for path, leaf in jax.tree_util.tree_leaves_with_path(self):
+            found[".".join(entry.name for entry in path)] = leaf
+        return found
+
+    def _words(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in ("methods", "constraint", "certified", "sharpened")}
+
+    @staticmethod
+    def from_arrays(arrays: dict[str, Any], words: dict[str, Any]) -> Posterior:
+        """Return the posterior with these arrays, by name, and these other fields."""
+        plain = {name: array for name, array in arrays.items() if "." not in name}
+        parts = {"slack": Slack, "noise": NoisePosterior}
+        for part, make in parts.items():
+            own = {
+                name.removeprefix(f"{part}."): array for name, array in arrays.items() if name.startswith(f"{part}.")
+            }
+            plain[part] = make(**own) if own else None
+        return Posterior(**plain, **{**words, "methods": tuple(words["methods"])})
+
+    def raise_for_status(self) -> None:
+        """Raise ``FitError``, saying what is wrong and where, unless every problem's status is ``OK``."""
+        if not validation.is_concrete(self.status):
+            raise ValueError("raise_for_status needs concrete values; call it outside jit, or look at status")
+        status = np.asarray(self.status)
+        bad = np.argwhere(status != 0)
+        if not len(bad):
+            return
+        union = Status(int(np.bitwise_or.reduce(status, axis=None)))
+        where = f" in {len(bad)} of {status.size} problems, first at index {bad[0].tolist()}" if status.ndim else ""
+        raise FitError(f"the fit can't be trusted{where}. {union.explain()}")
+
+    def summary(self, level: float = 0.9) -> str:
+        """Return a table for people: the components of one problem, or an overview of a batch."""
+        validation.require_share("level", level)
+        return summarize(self, level)
+
+    def __repr__(self) -> str:
+        """Return the summary; only the methods' names inside a trace, or where the fields are not arrays."""
+        leaves = jax.tree.leaves(self)
+        if leaves and all(
+            isinstance(leaf, (jax.Array, np.ndarray, np.generic)) and validation.is_concrete(leaf) for leaf in leaves
+        ):
+            return self.summary()
+        return f"Posterior(methods={self.methods!r}, ...)"
+
+
+_REMEDY = "none were kept: fit with a method whose keep is above 0, such as IS(keep=512)"
+
+
+@jax.jit
+def _matched_beta(mean: jax.Array, variance: jax.Array, level: float) -> tuple[jax.Array, jax.Array]:
+    tiny = jnp.finfo(mean.dtype).tiny
+    mean = jnp.clip(mean, tiny, 1 - jnp.finfo(mean.dtype).epsneg)
+    bound = mean * (1 - mean)
+    precision = jnp.clip(bound / jnp.maximum(variance, tiny) - 1, *dirichlet.PRECISION_LIMITS)
+    lower, upper = dirichlet.beta_interval(mean * precision, (1 - mean) * precision, level)
+    unknown = jnp.isnan(mean) | jnp.isnan(variance)
+    return jnp.where(unknown, jnp.nan, lower), jnp.where(unknown, jnp.nan, upper)

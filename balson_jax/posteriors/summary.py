@@ -1,0 +1,120 @@
+"""Plain-text tables of a posterior."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..samplers import HitAndRun
+from ..status import Status
+
+if TYPE_CHECKING:
+    from .posterior import Posterior
+
+MAX_ROWS = 30
+
+
+def summarize(posterior: Posterior, level: float) -> str:
+    """Return the table of one problem's components, or the overview of a batch."""
+    return _batch(posterior) if posterior.batch_shape else _single(posterior, level)
+
+
+def _single(posterior: Posterior, level: float) -> str:
+    lower, upper = (np.asarray(end) for end in posterior.interval(level))
+    columns = [np.asarray(column) for column in (posterior.mean, posterior.std, lower, upper, posterior.theta)]
+    percent = f"{100 * level:g} %"
+    lines = [f"Posterior of theta ({posterior.method}), {_constraint(posterior)}", ""]
+    lines.append(f"{'':>9}{'mean':>10}{'std':>10}{f'{percent} interval':>23}{'sparse mode':>14}")
+    for k in range(min(posterior.num_params, MAX_ROWS)):
+        mean, std, low, high, mode = (_number(column[k]) for column in columns)
+        lines.append(f"{f'theta[{k}]':>9}{mean:>10}{std:>10}{f'{low} – {high}':>23}{mode:>14}")
+    if posterior.num_params > MAX_ROWS:
+        lines.append(f"... and {posterior.num_params - MAX_ROWS} more components")
+    lines += _unknowns(posterior, level)
+    status = Status(int(posterior.status))
+    lines += [
+        "",
+        f"effective draws {float(posterior.ess):,.0f}   {_quality(posterior)}",
+        f"log-evidence {_finite(posterior.log_evidence, '.3f')} ± {_finite(posterior.log_evidence_stderr, '.2g')}"
+        f"   status {_names(status)}",
+    ]
+    if status:
+        lines.append(status.explain())
+    return "\n".join(lines)
+
+
+def _quality(posterior: Posterior) -> str:
+    if posterior.method == HitAndRun.name:
+        return f"R-hat {float(posterior.rhat):.3f}"
+    rate = _finite(posterior.acceptance_rate, ".3g")
+    return f"Pareto k {_finite(posterior.pareto_k, '.2f')}   acceptance rate {rate}"
+
+
+def _constraint(posterior: Posterior) -> str:
+    signs = {"equal": "sum =", "at_most": "sum ≤", "signed": "sum of |theta| ≤", "signed_at_most": "sum of |theta| ≤"}
+    return f"{signs[posterior.constraint]} {float(posterior.total):g}"
+
+
+def _unknowns(posterior: Posterior, level: float) -> list[str]:
+    """Return the rows of the slack and of the noise, where there are such."""
+    lines = []
+    if posterior.slack is not None:
+        mean, std = _number(float(posterior.slack.mean)), _number(float(posterior.slack.std))
+        lines.append(f"{'slack':>9}{mean:>10}{std:>10}")
+    if posterior.noise is not None:
+        low, high = (_number(float(end)) for end in posterior.noise.interval(level))
+        mean, std = _number(float(posterior.noise.mean)), _number(float(posterior.noise.std))
+        lines.append(f"{'noise':>9}{mean:>10}{std:>10}{f'{low} – {high}':>23}")
+    return lines
+
+
+def _batch(posterior: Posterior) -> str:
+    status = np.asarray(posterior.status).reshape(-1)
+    shape = " x ".join(str(size) for size in posterior.batch_shape)
+    lines = [f"Posterior of {shape} problems with {posterior.num_params} components ({_methods(posterior)})"]
+    if not status.size:
+        return lines[0]
+    lines.append(f"{'':>17}{'smallest':>12}{'median':>12}{'largest':>12}")
+    for label, values in (
+        ("effective draws", posterior.ess),
+        ("Pareto k", posterior.pareto_k),
+        *([("R-hat", posterior.rhat)] if HitAndRun.name in np.unique(posterior.method) else []),
+        ("acceptance rate", posterior.acceptance_rate),
+        ("log-evidence", posterior.log_evidence),
+    ):
+        ordered = np.sort(np.asarray(values, np.float64).reshape(-1))
+        if np.isnan(ordered).all():
+            continue
+        ordered = ordered[~np.isnan(ordered)] if label == "Pareto k" else ordered
+        middle = ordered[[(len(ordered) - 1) // 2, len(ordered) // 2]]
+        median = middle.mean() if np.isfinite(middle).all() else middle[0]
+        lines.append(
+            f"{label:>17}" + "".join(f"{_finite(end, '.4g'):>12}" for end in (ordered[0], median, ordered[-1]))
+        )
+    counts = {Status(int(code)): int((status == code).sum()) for code in np.unique(status)}
+    lines.append(f"{'status':>17}   " + ", ".join(f"{_names(code)}: {count:,}" for code, count in counts.items()))
+    return "\n".join(lines)
+
+
+def _methods(posterior: Posterior) -> str:
+    """Return the method's name, or those that ``"auto"`` used and for how many problems."""
+    if isinstance(posterior.method, str):
+        return posterior.method
+    names, counts = np.unique(posterior.method, return_counts=True)
+    return ", ".join(f"{name}: {count:,}" for name, count in zip(names, counts, strict=True))
+
+
+def _finite(value: Any, form: str) -> str:
+    """Return a number, or a dash where there is none to tell: no tail of equal weights, no bound."""
+    number = float(value)
+    return format(number, form) if np.isfinite(number) else "–"
+
+
+def _number(value: float) -> str:
+    magnitude = abs(float(value))
+    return f"{value:.3e}" if magnitude >= 1e4 or 0 < magnitude < 1e-4 else f"{value:.4f}"
+
+
+def _names(status: Status) -> str:
+    return "|".join(flag.name or "" for flag in status) or "OK"

@@ -1,0 +1,244 @@
+"""Problems whose model is any JAX function: ``y = f(x; theta) + noise``."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from .. import validation
+from . import constraints, rows
+from .constraints import CONSTRAINTS, Constraint
+from .linear import Problem, read_constraint, require_components
+from .noise import InverseGamma, Noise
+
+Predict = Callable[[jax.Array, Any], jax.Array]
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class ModelProblem(Problem):
+    """A problem, or a batch with common inputs, whose model is a function; made by ``model_problem``.
+
+    The fields that all problems have are described in ``Problem``.
+
+    Attributes:
+      inputs: what ``predict`` gets beside theta, a pytree that all problems share.
+      target: ``(..., N)``, the axes of one problem's rows flattened.
+      scale: what residuals are multiplied by, ``(..., N)``, zero for dropped rows; or ``None``.
+      cholesky: lower factor of the covariance, ``(..., N, N)``, or ``None``.
+      bound: no theta has half a sum of squared residuals, in units of the rows' noise, below this, ``(...)``.
+      predict: the model.
+      search: whether ``bound`` is to be raised to the smallest value that an optimiser finds.
+      input_ndims: how many axes each leaf of the inputs has.
+    """
+
+    inputs: Any
+    target: jax.Array
+    scale: jax.Array | None
+    cholesky: jax.Array | None
+    bound: jax.Array
+    num_rows: jax.Array
+    log_volume: jax.Array
+    total: jax.Array
+    noise: Noise
+    prior: jax.Array
+    predict: Predict = dataclasses.field(metadata={"static": True})
+    constraint: Constraint = dataclasses.field(default="equal", metadata={"static": True})
+    search: bool = dataclasses.field(default=False, metadata={"static": True})
+    input_ndims: tuple[int, ...] = dataclasses.field(default=(), metadata={"static": True})
+
+    def event_ndims(self) -> list[int]:
+        """Return, for each leaf, how many of its last axes belong to one problem."""
+        whitening = [ndim for array, ndim in ((self.scale, 1), (self.cholesky, 2)) if array is not None]
+        return [*self.input_ndims, 1, *whitening, 0, 0, 0, 0, *(0 for _ in jax.tree.leaves(self.noise)), 1]
+
+    def all_finite(self) -> jax.Array:
+        """Return, per problem, whether every number of it is finite; inputs may be anything that predicts one."""
+        return super(ModelProblem, dataclasses.replace(self, inputs=None, input_ndims=())).all_finite()
+
+    def residual(self, omega: jax.Array) -> jax.Array:
+        """Return the residuals at one omega, ``(K,)``, of one problem, in units of the rows' noise, ``(N,)``."""
+        theta = self.total * constraints.unlift(self.constraint, omega)
+        residual = self.target - self.predict(theta, self.inputs).reshape(-1)
+        if self.scale is not None:
+            # A dropped row's prediction may be anything.
+            residual = jnp.where(self.scale > 0, residual, 0)
+        return rows.whiten(residual, self.scale, self.cholesky)
+
+    def half_square(self, omega: jax.Array) -> jax.Array:
+        """Return half the sum of squared residuals at one omega, ``(K,)``, of one problem."""
+        return 0.5 * jnp.square(self.residual(omega)).sum()
+
+
+def model_problem(
+    predict: Predict,
+    inputs: Any,
+    target: Any,
+    num_params: int,
+    *,
+    total: Any = 1.0,
+    constraint: Constraint = "equal",
+    noise: Any = "estimate",
+    prior: Any = 1.0,
+    slack_prior: Any = 1.0,
+    weights: Any = None,
+    mask: Any = None,
+    missing: rows.Missing = "raise",
+    bound: Any = 0.0,
+) -> ModelProblem:
+    """Return the problem of fitting ``target = predict(theta, inputs)`` under a constraint on theta.
+
+    Args:
+      predict: a JAX function of theta, ``(P,)``, and of the inputs, that returns an array: one number per observation,
+        or several. It is called inside ``jit`` and ``vmap``; the same function object compiles once, so define it
+        outside of loops, and pass what changes as inputs.
+      inputs: an array, or any pytree of arrays, or ``None``.
+      target: an array of the shape that ``predict`` returns; axes in front of those are a batch of problems with the
+        same inputs. (For problems with inputs of their own, ``jax.vmap`` over ``model_problem`` and ``fit``.)
+      num_params: the number P of parameters theta.
+      total: as for ``linear_problem``; so are ``constraint``, ``noise``, ``prior``, ``slack_prior``, ``weights``,
+        ``mask`` and ``missing``, with ``predict``'s axes for rows.
+      constraint: see there.
+      noise: see there.
+      prior: see there.
+      slack_prior: see there.
+      weights: see there.
+      mask: see there.
+      missing: see there.
+      bound: for rejection sampling: no theta has a sum of squared residuals (in units of the rows' own noise, if given,
+        and weighted) below this number, or one per problem. The larger, the more draws are accepted; 0 is always right.
+        ``"search"`` takes the smallest that an optimiser finds from several starts, which may be wrong: the posterior
+        then says ``certified=False``.
+
+    Returns:
+      A ``ModelProblem``, a pytree in the dtype of the target.
+
+    Raises:
+      ValueError: naming the argument, what is wrong and where.
+
+    >>> def decay(theta, t):
+    ...     return theta[0] * jnp.exp(-t) + theta[1] * jnp.exp(-3 * t)
+    >>> t = jnp.linspace(0, 2, 20)
+    >>> problem = model_problem(decay, t, decay(jnp.array([0.3, 0.7]), t), 2, noise=0.1)
+    >>> problem.num_params, problem.batch_shape
+    (2, ())
+    """
+    validation.require_choice("constraint", constraint, CONSTRAINTS)
+    validation.require_at_least("num_params", num_params, 1)
+    require_components(constraint, num_params, f"num_params={num_params}:", "parameters")
+    inputs = jax.tree.map(_as_array, inputs)
+    target = validation.float_array("target", target)
+    event = _event(predict, inputs, target, num_params)
+    batch = target.shape[: target.ndim - len(event)]
+    total, prior, batch = read_constraint(constraint, num_params, batch, target.dtype, total, prior, slack_prior)
+    data = rows.read(target, event, batch, noise=noise, weights=weights, mask=mask, missing=missing)
+    search = isinstance(bound, str)
+    if search:
+        validation.require_choice("bound", bound, ("search",))
+    smallest = validation.float_array("bound", 0.0 if search else bound, target.dtype)
+    validation.require_nonnegative("bound", smallest)
+    validation.require_broadcast("bound", smallest.shape, batch)
+    return ModelProblem(
+        inputs=inputs,
+        target=data.target,
+        scale=data.scale,
+        cholesky=data.cholesky,
+        bound=0.5 * smallest,
+        num_rows=data.count,
+        log_volume=data.log_volume,
+        total=total,
+        noise=data.noise,
+        prior=prior,
+        predict=predict,
+        constraint=constraint,
+        search=search,
+        input_ndims=tuple(leaf.ndim for leaf in jax.tree.leaves(inputs)),
+    )
+
+
+def _as_array(leaf: Any) -> jax.Array:
+    try:
+        return leaf if isinstance(leaf, jax.Array) else jnp.asarray(np.asarray(leaf))
+    except TypeError:
+        raise ValueError(f"inputs holds {leaf!r}; pass arrays of numbers, and close over what isn't one") from None
+
+
+def _event(predict: Predict, inputs: Any, target: jax.Array, num_params: int) -> tuple[int, ...]:
+    """Return the shape of a prediction, or raise ``ValueError`` if it isn't one of the target."""
+    if not callable(predict):
+        raise ValueError(f"predict is a {type(predict).__name__}; pass a function of theta and inputs")
+    theta = jax.ShapeDtypeStruct((num_params,), target.dtype)
+    try:
+        found = jax.eval_shape(predict, theta, inputs)
+    except Exception as error:
+        reason = str(error).splitlines()[0] if str(error) else ""
+        raise ValueError(
+            f"predict can't be traced by JAX with theta of shape ({num_params},): {type(error).__name__}: {reason}; "
+            "it is called as predict(theta, inputs): write it with jax.numpy, and without decisions that depend on "
+            "values"
+        ) from error
+    if not isinstance(found, jax.ShapeDtypeStruct):
+        raise ValueError(f"predict returned a {type(found).__name__}; expected one array of the target's shape")
+    if not jnp.issubdtype(found.dtype, jnp.floating):
+        raise ValueError(f"predict returned dtype {found.dtype}; expected real numbers like target's {target.dtype}")
+    event = found.shape
+    if target.shape[target.ndim - len(event) :] != event or len(event) > target.ndim:
+        raise ValueError(
+            f"predict returned shape {event}, but target has shape {target.shape}; expected the target's shape, "
+            "or its last axes if target is a batch (it is called as predict(theta, inputs))"
+        )
+    if math.prod(event) < 1:
+        raise ValueError(f"predict returned shape {event} with no numbers; pass at least one observation")
+    return event
+
+
+def search_optimum(
+    key: jax.Array, problem: ModelProblem, num_starts: int = 8, num_steps: int = 60
+) -> tuple[jax.Array, jax.Array]:
+    """Return the smallest half-square that L-BFGS finds from several starts, and its omega, for one problem.
+
+    There may be a smaller one.
+    """
+    import optax
+
+    starts = jax.random.normal(key, (num_starts, problem.num_components), problem.dtype)
+
+    def loss(logits):
+        return problem.half_square(jax.nn.softmax(logits))
+
+    optimizer = optax.lbfgs()
+    value_and_grad = optax.value_and_grad_from_state(loss)
+
+    def better(best, value, logits):
+        return jax.tree.map(lambda new, old: jnp.where(value < best[0], new, old), (value, logits), best)
+
+    def descend(logits):
+        def step(_, carry):
+            logits, state, best = carry
+            value, grad = value_and_grad(logits, state=state)
+            best = better(best, value, logits)
+            updates, state = optimizer.update(grad, state, logits, value=value, grad=grad, value_fn=loss)
+            return optax.apply_updates(logits, updates), state, best
+
+        start = logits, optimizer.init(logits), (jnp.asarray(jnp.inf, logits.dtype), logits)
+        logits, _, best = lax.fori_loop(0, num_steps, step, start)
+        return better(best, loss(logits), logits)
+
+    values, logits = jax.vmap(descend)(3 * starts)
+    best = jnp.argmin(values)
+    return lax.stop_gradient((values[best], jax.nn.softmax(logits[best])))
+
+
+def needs_bound(problem: Problem) -> bool:
+    """Return whether rejection sampling is known to have no envelope: a perfect fit would be infinitely likely."""
+    if not isinstance(problem, ModelProblem) or not isinstance(problem.noise, InverseGamma) or problem.search:
+        return False
+    smallest = validation.known(problem.noise.scale + problem.bound)
+    return smallest is not None and bool((smallest <= 0).any())

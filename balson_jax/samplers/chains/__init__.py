@@ -1,0 +1,1 @@
+"""Markov chains on the simplex: how walkers start, move and are judged."""

@@ -1,0 +1,1 @@
+"""The log-density of a block of problems: what samplers see."""

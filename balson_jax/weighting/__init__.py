@@ -1,0 +1,1 @@
+"""From weighted draws to estimates: running moments, kept draws, Pareto k."""

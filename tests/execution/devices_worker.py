@@ -1,0 +1,89 @@
+"""Fits on meshes of 1, 2, 3 and 8 virtual devices; writes the posteriors' arrays for ``test_parallel.py``."""
+
+from __future__ import annotations
+
+import sys
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+import balson_jax as balson
+from balson_jax import parallel, random
+from balson_jax.experiments.paper import data
+
+KEY = jax.random.key(0)
+DESIGN = data.polynomial_design(data.inputs())
+TARGETS = data.targets(jax.random.key(1), 16)
+METHODS = {
+    "is": balson.IS(num_draws=4096),
+    "isirs": balson.ISIRS(num_draws=2048, rounds=2),
+    "rs": balson.RS(num_draws=1000),
+    "rsirs": balson.RSIRS(num_draws=2048, rounds=1),
+}
+
+
+def mesh_of(count: int) -> Mesh:
+    return Mesh(np.array(jax.devices()[:count]), ("devices",))
+
+
+def results(thorough: bool) -> dict[str, balson.Posterior]:
+    batch = balson.linear_problem(DESIGN, TARGETS, noise=1.0, prior=jnp.linspace(0.4, 2.0, 5))
+    single = balson.linear_problem(DESIGN, TARGETS[0], noise=1.0)
+    found = {}
+    # Two axes, problems over one and draws over the other; inputs that the user sharded, on a mesh of explicit type.
+    meshes = {"explicit": jax.make_mesh((2, 4), ("problems", "draws"))}
+    if thorough:
+        for count in (1, 2, 8):
+            found[f"is-problems-{count}"] = balson.fit(KEY, parallel.shard(batch, mesh_of(count)), METHODS["is"])
+        for name in ("isirs", "rs"):
+            found[f"{name}-problems-8"] = balson.fit(KEY, parallel.shard(batch, mesh_of(8)), METHODS[name])
+        found["single-draws-3"] = balson.fit(KEY, parallel.shard(single, mesh_of(3)), METHODS["is"])
+        found["isirs-draws-8"] = balson.fit(KEY, parallel.shard(batch, mesh_of(8), over="draws"), METHODS["isirs"])
+        found["single-draws-2"] = balson.fit(KEY, parallel.shard(single, mesh_of(2)), METHODS["is"])
+        found["rsirs-problems-2"] = balson.fit(KEY, parallel.shard(batch, mesh_of(2)), METHODS["rsirs"])
+        found["single-draws-8"] = balson.fit(KEY, parallel.shard(single, mesh_of(8)), METHODS["is"])
+        meshes["grid"] = Mesh(np.array(jax.devices()).reshape(2, 4), ("problems", "draws"))
+    found["is-problems-8"] = balson.fit(KEY, parallel.shard(batch, mesh_of(8)), METHODS["is"])
+    for name, mesh in meshes.items():
+        targets = jax.device_put(TARGETS, NamedSharding(mesh, PartitionSpec("problems")))
+        problem = balson.linear_problem(DESIGN, targets, noise=1.0, prior=jnp.linspace(0.4, 2.0, 5))
+        posterior = balson.fit(KEY, problem, METHODS["is"])
+        assert posterior.mean.sharding.spec[0] == "problems", posterior.mean.sharding
+        assert posterior.mean.addressable_shards[0].data.shape[0] == 8
+        found[f"is-{name}-8"] = posterior
+    return found
+
+
+def check_stream() -> None:
+    arguments = KEY, DESIGN, np.asarray(TARGETS), METHODS["is"]
+    one = balson.fit_stream(*arguments, chunk=7, progress=False, noise=1.0)
+    eight = balson.fit_stream(*arguments, chunk=7, progress=False, noise=1.0, mesh=mesh_of(8))
+    np.testing.assert_allclose(eight.mean, one.mean, rtol=1e-5)
+
+
+def check_draws() -> None:
+    sharding = NamedSharding(mesh_of(8), PartitionSpec("devices"))
+    alpha = jnp.array([0.2, 1.0, 4.0])
+    draw = jax.jit(lambda key: random.dirichlet(key, alpha, (1024,)), out_shardings=sharding)
+    np.testing.assert_allclose(draw(KEY), random.dirichlet(KEY, alpha, (1024,)), rtol=1e-4, atol=1e-6)
+    own = jax.device_put(jnp.broadcast_to(alpha, (64, 3)), sharding)
+    np.testing.assert_allclose(
+        jax.jit(random.dirichlet)(KEY, own), random.dirichlet(KEY, jnp.broadcast_to(alpha, (64, 3))), rtol=1e-4
+    )
+
+
+if __name__ == "__main__":
+    assert jax.device_count() == 8
+    thorough = "--thorough" in sys.argv
+    check_draws()
+    if thorough:
+        check_stream()
+    fields = ("mean", "std", "alpha", "theta", "log_evidence", "ess", "pareto_k", "status")
+    arrays = {
+        f"{name}/{field}": np.asarray(getattr(posterior, field))
+        for name, posterior in results(thorough).items()
+        for field in fields
+    }
+    np.savez(sys.argv[1], allow_pickle=False, **arrays)

@@ -1,0 +1,190 @@
+"""Streams: equal to a fit of the whole, resumable after a kill, and never mixed with results of other arguments."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import subprocess
+import sys
+
+import jax
+import numpy as np
+import pytest
+
+import balson_jax as balson
+from balson_jax.experiments.paper import data
+from balson_jax.posteriors.storage import FINISHED, digest
+
+KEY = jax.random.key(0)
+DESIGN = np.asarray(data.polynomial_design(data.inputs()))
+TARGETS = np.asarray(data.targets(jax.random.key(1), 10))
+METHOD = balson.IS(num_draws=2048)
+FIELDS = ("mean", "std", "alpha", "theta", "log_evidence", "ess", "status")
+
+
+def stream(targets=TARGETS, method=METHOD, *, chunk=3, progress=False, **options):
+    return balson.fit_stream(KEY, DESIGN, targets, method, chunk=chunk, progress=progress, noise=1.0, **options)
+
+
+def assert_same(found, expected, rtol=0.0):
+    for field in FIELDS:
+        np.testing.assert_allclose(getattr(found, field), getattr(expected, field), rtol=rtol, err_msg=field)
+
+
+@pytest.fixture(scope="module")
+def whole():
+    return balson.fit(KEY, balson.linear_problem(DESIGN, TARGETS, noise=1.0), METHOD)
+
+
+@pytest.mark.parametrize("chunk", [3, 100])
+def test_a_stream_is_a_fit_of_the_whole(whole, chunk):
+    seen = []
+    found = stream(chunk=chunk, progress=lambda done, total: seen.append((done, total)))
+    assert_same(found, whole, rtol=1e-5)
+    assert seen == ([(3, 10), (6, 10), (9, 10), (10, 10)] if chunk == 3 else [(10, 10)])
+    assert found.interval(0.9)[0].shape == (10, 5)
+    assert "10 problems" in found.summary()
+
+
+def test_targets_may_be_a_memory_map_with_more_axes_and_any_dtype(tmp_path, whole):
+    cube = np.lib.format.open_memmap(tmp_path / "cube.npy", "w+", np.float64, (5, 2, 100))
+    cube[:] = TARGETS.reshape(5, 2, 100)
+    found = stream(np.load(tmp_path / "cube.npy", mmap_mode="r"), chunk=2)
+    assert found.mean.shape == (5, 2, 5)
+    np.testing.assert_allclose(found.mean.reshape(10, 5), whole.mean, rtol=1e-5)
+
+
+class Lazy:
+    """No more than a data set of HDF5 or Zarr has: a shape, a dtype, and slices that are read when asked for."""
+
+    def __init__(self, array):
+        self._array, self.shape, self.dtype = array, array.shape, array.dtype
+
+    def __getitem__(self, rows):
+        assert isinstance(rows, slice)
+        assert rows.stop - rows.start <= 3
+        return self._array[rows]
+
+
+def test_targets_are_read_in_slices_no_larger_than_a_chunk(whole):
+    assert_same(stream(Lazy(TARGETS)), whole, rtol=1e-5)
+
+
+def test_a_killed_stream_resumes(tmp_path):
+    out = tmp_path / "out"
+    script = (
+        "import os, signal, test_stream as t\n"
+        "def kill(done, total):\n"
+        "    if done == 6: os.kill(os.getpid(), signal.SIGKILL)\n"
+        f"t.stream(out={str(out)!r}, progress=kill)\n"
+    )
+    path = os.pathsep.join([str(pathlib.Path(__file__).parent), os.environ.get("PYTHONPATH", "")])
+    killed = subprocess.run(
+        [sys.executable, "-c", script], env={**os.environ, "PYTHONPATH": path}, capture_output=True, check=False
+    )
+    assert killed.returncode == -9, killed.stderr
+    assert (out / FINISHED).read_text() == "0\n1\n"
+    with (out / FINISHED).open("a") as file:
+        file.write("2")  # a line that was cut off: chunk 2 is not finished
+
+    seen = []
+    resumed = stream(out=out, progress=lambda done, total: seen.append(done))
+    assert seen == [9, 10]
+    assert_same(resumed, stream())
+    assert isinstance(resumed.mean, np.memmap)
+    np.testing.assert_array_equal(np.load(out / "mean.npy"), resumed.mean)
+
+    again = stream(out=out, progress=lambda done, total: pytest.fail("nothing is left to do"))
+    assert_same(again, resumed)
+
+
+def test_changed_arguments_are_refused(tmp_path):
+    stream(out=tmp_path / "out")
+    arguments = {"out": tmp_path / "out", "chunk": 3, "progress": False, "noise": 1.0}
+    changes = {
+        "key": lambda: balson.fit_stream(jax.random.key(1), DESIGN, TARGETS, METHOD, **arguments),
+        "design": lambda: balson.fit_stream(KEY, 2 * DESIGN, TARGETS, METHOD, **arguments),
+        "targets": lambda: balson.fit_stream(KEY, DESIGN, TARGETS + 1, METHOD, **arguments),
+        "method": lambda: balson.fit_stream(KEY, DESIGN, TARGETS, balson.IS(num_draws=1024), **arguments),
+        "chunk": lambda: stream(out=tmp_path / "out", chunk=4),
+        "noise": lambda: balson.fit_stream(KEY, DESIGN, TARGETS, METHOD, **{**arguments, "noise": 2.0}),
+        "prior": lambda: stream(out=tmp_path / "out", prior=2.0),
+    }
+    for name, call in changes.items():
+        with pytest.raises(ValueError, match=f"holds results for a different {name};"):
+            call()
+
+
+def test_bad_targets_become_a_status_and_do_not_stop_the_rest(whole):
+    targets = TARGETS.copy()
+    targets[4, 7] = np.nan
+    found = stream(targets)
+    assert (found.status != 0).tolist() == [i == 4 for i in range(10)]
+    good = np.arange(10) != 4
+    np.testing.assert_allclose(found.mean[good], whole.mean[good], rtol=1e-5)
+
+
+@pytest.mark.parametrize("options", [{"total": np.ones(5)}, {"prior": np.ones((5, 5))}, {"total": np.ones((10, 1))}])
+def test_options_that_differ_between_targets_are_refused(options):
+    (name,) = options
+    with pytest.raises(ValueError, match=f"fit_stream needs the same {name} for all targets"):
+        stream(chunk=5, **options)
+
+
+def test_the_directory_is_ours_alone(tmp_path):
+    np.save(tmp_path / "mean.npy", np.arange(5))
+    with pytest.raises(ValueError, match=r"holds other files \(mean.npy\)"):
+        stream(out=tmp_path)
+    np.testing.assert_array_equal(np.load(tmp_path / "mean.npy"), np.arange(5))
+
+
+def test_defaults_may_be_spelled_out_and_results_are_read_only(tmp_path):
+    found = stream(out=tmp_path / "out", weights=None, prior=1.0)
+    again = stream(out=tmp_path / "out")
+    assert_same(again, found)
+    with pytest.raises(ValueError, match="read-only"):
+        again.mean[0] = 0
+    assert digest(None) == digest(None)
+
+
+def test_a_damaged_directory_is_refused(tmp_path):
+    stream(out=tmp_path / "out")
+    (tmp_path / "out" / "ess.npy").unlink()
+    with pytest.raises(ValueError, match=r"is damaged \(ess.npy"):
+        stream(out=tmp_path / "out")
+    np.save(tmp_path / "out" / "ess.npy", np.zeros(3))
+    with pytest.raises(ValueError, match=r"is damaged \(ess.npy is not float32\(10,\)\)"):
+        stream(out=tmp_path / "out")
+
+
+def test_no_targets(tmp_path):
+    assert stream(TARGETS[:0], out=tmp_path / "out").mean.shape == (0, 5)
+
+
+def test_bad_input_is_named(tmp_path):
+    with pytest.raises(ValueError, match="chunk=0"):
+        stream(chunk=0)
+    with pytest.raises(ValueError, match="targets is a list; pass something with a shape"):
+        stream([[1.0]])
+    with pytest.raises(ValueError, match=r"targets has shape \(10, 99\)"):
+        stream(TARGETS[:, 1:])
+    with pytest.raises(ValueError, match=r"design has shape \(2, 100, 5\)"):
+        balson.fit_stream(KEY, np.stack([DESIGN] * 2), TARGETS, chunk=3)
+    with pytest.raises(ValueError, match="noise"):
+        balson.fit_stream(KEY, DESIGN, TARGETS, chunk=3, noise=-1.0)
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ValueError, match="is a file; pass a directory"):
+        stream(out=tmp_path / "file")
+    with pytest.raises(ValueError, match=r"holds other files \(file\)"):
+        stream(out=tmp_path)
+
+
+def test_progress_is_shown(capsys):
+    stream(progress=True)
+    assert "10/10" in capsys.readouterr().err
+
+
+def test_progress_is_shown_without_rich(capsys, monkeypatch):
+    monkeypatch.setitem(sys.modules, "rich.console", None)
+    stream(progress=True)
+    assert "fitted 10 of 10 targets" in capsys.readouterr().err

@@ -1,0 +1,214 @@
+"""At-most and signed constraints against quadrature on the lifted simplex, and against LASSO in the limit.
+
+Tolerances are 4 standard errors, computed by quadrature: a false alarm has probability 6e-5 per number.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import quadrature
+from cases import thinned
+from scipy import stats
+from sklearn.linear_model import lars_path
+
+import balson_jax as balson
+from balson_jax.problems import constraints
+
+Z = 4.0
+NUM_ROWS = 6
+METHODS = {
+    "rs": balson.RS(num_draws=8_192, keep=1024),
+    "is": balson.IS(num_draws=65_536, points="pseudo", keep=1024),
+}
+COUNTS = {name: method.num_draws for name, method in METHODS.items()}
+
+
+@dataclasses.dataclass
+class Case:
+    """A batch of asymmetric problems, with concentrations of the lifted prior."""
+
+    constraint: str
+    design: np.ndarray
+    target: np.ndarray
+    noise: np.ndarray
+    total: np.ndarray
+    prior: np.ndarray
+    slack_prior: float
+
+    def problem(self):
+        return balson.linear_problem(
+            self.design,
+            self.target,
+            constraint=self.constraint,
+            noise=self.noise,
+            total=self.total,
+            prior=self.prior,
+            slack_prior=self.slack_prior,
+        )
+
+    def lifted(self) -> np.ndarray:
+        slack = [self.slack_prior] if self.constraint.endswith("at_most") else []
+        return np.concatenate([self.prior, slack])
+
+    def half_square(self, p: int, theta: np.ndarray) -> np.ndarray:
+        return 0.5 * np.square(self.target[p] - theta @ self.design[p].T).sum(-1)
+
+    def log_likelihood(self, p: int, theta: np.ndarray) -> np.ndarray:
+        constant = NUM_ROWS * (0.5 * np.log(2 * np.pi) + np.log(self.noise[p]))
+        return -self.half_square(p, theta) / self.noise[p] ** 2 - constant
+
+
+@functools.cache
+def case(constraint: str, num_params: int) -> Case:
+    rng = np.random.default_rng(num_params + 10 * constraints.CONSTRAINTS.index(constraint))
+    size = num_params * (2 if constraint.startswith("signed") else 1)
+    prior, noise = np.array([0.7, 1.5, 1.0, 2.0])[:size], np.array([0.5, 1.0, 3.0])
+    design = rng.normal(size=(3, NUM_ROWS, num_params)) + 0.5
+    total = np.array([1.5, 0.7, 2.0])
+    truth = np.array([0.5, -0.2] if constraint.startswith("signed") else [0.5, 0.2])[:num_params]
+    target = np.einsum("pnk,k->pn", design, truth) * total[:, None] + noise[:, None] * rng.normal(size=(3, NUM_ROWS))
+    return Case(constraint, design, target, noise, total, prior, 0.8)
+
+
+@functools.cache
+def fitted(constraint: str, num_params: int, method: str) -> balson.Posterior:
+    return balson.fit(jax.random.key(5), case(constraint, num_params).problem(), METHODS[method])
+
+
+EVERYWHERE = [("at_most", 2), ("signed", 1), ("signed_at_most", 2)]
+every_constraint = thinned(
+    "which, method",
+    [*((which, "is") for which in EVERYWHERE), (("signed_at_most", 2), "rs")],
+    [
+        *((which, "rs") for which in EVERYWHERE[:2]),
+        *((which, name) for which in (("at_most", 1), ("signed", 2), ("signed_at_most", 1)) for name in ("rs", "is")),
+    ],
+)
+
+
+@every_constraint
+def test_moments_and_evidence_agree_with_quadrature(which, method):
+    cases, found = case(*which), fitted(*which, method)
+    nodes, weights = quadrature.simplex_rule(cases.lifted())
+    assert found.mean.shape == (3, which[1])
+    assert found.alpha.shape == (3, len(cases.lifted()))
+    for p in range(3):
+        theta = cases.total[p] * quadrature.unlift(which[0], nodes)
+        truth = quadrature.integrate(cases.log_likelihood(p, theta), weights, theta)
+        root = np.sqrt(COUNTS[method])
+        mean_error = getattr(truth, f"{method}_mean_error") / root
+        variance_error = getattr(truth, f"{method}_variance_error") / root
+        # Rejection accepts exp(log_evidence - log_peak); the envelope is checked elsewhere.
+        rate = float(found.acceptance_rate[p])
+        evidence_error = truth.is_log_evidence_error / root if method == "is" else np.sqrt((1 - rate) / COUNTS["rs"])
+        assert (np.abs(found.mean[p] - truth.mean) < Z * mean_error + 2e-6).all()
+        assert (np.abs(np.square(found.std[p]) - truth.variance) < Z * variance_error + 2e-6).all()
+        assert abs(float(found.log_evidence[p]) - truth.log_evidence) < Z * evidence_error + 1e-4
+    assert (found.status == balson.Status.OK).all()
+
+
+@every_constraint
+def test_interval_ends_agree_with_the_exact_distribution(which, method):
+    """The exact probability below each end, by a million points of SciPy's, is that of the tail."""
+    cases, found = case(*which), fitted(*which, method)
+    alpha = cases.lifted()
+    uniforms = stats.qmc.Sobol(len(alpha), seed=1).random_base2(17)
+    gamma = stats.gamma.ppf(uniforms, alpha)
+    omega = gamma / gamma.sum(-1, keepdims=True)
+    lower, upper = found.interval(0.8)
+    for p in range(3):
+        theta = cases.total[p] * quadrature.unlift(which[0], omega)
+        log_lik = cases.log_likelihood(p, theta)
+        weights = np.exp(log_lik - log_lik.max())
+        weights /= weights.sum()
+        # Kept draws are as good as so many equal ones; those they stand for have an error of their own.
+        error = np.sqrt(0.1 * 0.9 * (np.square(found.draw_weights[p]).sum() + 1 / found.ess[p]))
+        for k in range(which[1]):
+            assert abs(weights[theta[:, k] < lower[p, k]].sum() - 0.1) < Z * error
+            assert abs(weights[theta[:, k] < upper[p, k]].sum() - 0.9) < Z * error
+        # Not so wide that anything passes.
+        assert error < 0.025
+
+
+def test_the_slack_is_what_is_left():
+    for which in (("at_most", 2), ("signed_at_most", 2)):
+        cases, found = case(*which), fitted(*which, "is")
+        nodes, weights = quadrature.simplex_rule(cases.lifted())
+        for p in range(3):
+            theta = cases.total[p] * quadrature.unlift(which[0], nodes)
+            slack = cases.total[p] * nodes[:, -1:]
+            truth = quadrature.integrate(cases.log_likelihood(p, theta), weights, slack)
+            error = truth.is_mean_error / np.sqrt(COUNTS["is"])
+            assert abs(found.slack.mean[p] - truth.mean[0]) < Z * error[0] + 2e-6
+            np.testing.assert_allclose(found.slack.std[p], np.sqrt(truth.variance[0]), rtol=0.05)
+    at_most = fitted("at_most", 2, "is")
+    np.testing.assert_allclose(at_most.slack.mean, at_most.total - at_most.mean.sum(-1), rtol=1e-4)
+    assert fitted("signed", 1, "is").slack is None
+
+
+def test_kept_draws_keep_the_constraint():
+    for which in (("at_most", 2), ("signed_at_most", 2)):
+        found = fitted(*which, "is")
+        assert found.draws.shape == (3, 1024, which[1])
+        norms = np.abs(np.asarray(found.draws)).sum(-1)
+        assert (norms <= 1.00001 * np.asarray(found.total)[:, None]).all()
+        assert (np.asarray(found.draws) < 0).any() == which[0].startswith("signed")
+        np.testing.assert_allclose(found.draw_weights.sum(-1), 1, rtol=1e-5)
+        sampled = found.sample(jax.random.key(0), 7)
+        assert sampled.shape == (7, 3, which[1])
+        kept = {tuple(row) for row in np.asarray(found.draws)[1].tolist()}
+        assert all(tuple(row) in kept for row in sampled[:, 1].tolist())
+
+
+def test_the_limit_of_little_noise_is_lasso():
+    """The constrained optimum is LASSO's solution of that norm, and the posterior mean comes to it as noise falls."""
+    rng = np.random.default_rng(0)
+    design = rng.normal(size=(20, 2)) + np.array([0.0, 0.8])
+    target = design @ [1.0, -0.4] + 0.3 * rng.normal(size=20)
+    for total in (0.5, 1.1):
+        # scikit-learn's path from which theta of this norm follows, linearly between its knots.
+        _, _, path = lars_path(design, target, method="lasso")
+        norms = np.abs(path).sum(0)
+        lasso = np.array([np.interp(total, norms, row) for row in path])
+        assert np.abs(lasso).sum() == pytest.approx(total)
+        for constraint in ("signed", "signed_at_most"):
+            problem = balson.linear_problem(design, target, constraint=constraint, total=total, noise=1.0)
+            np.testing.assert_allclose(balson.least_squares(problem).theta, lasso, atol=2e-5)
+        errors = []
+        for noise in (3.2, 0.8, 0.2):
+            problem = balson.linear_problem(design, target, constraint="signed", total=total, noise=noise)
+            found = balson.fit(jax.random.key(0), problem, balson.IS(num_draws=1 << 20))
+            assert found.status == balson.Status.OK
+            errors.append(np.abs(found.mean - lasso).max())
+        assert errors[0] > 2 * errors[1] > 4 * errors[2]
+        assert errors[-1] < 0.03
+
+
+@pytest.mark.slow
+def test_a_prior_for_each_sign():
+    """Concentrations of both signs pull the posterior to one side, where data are weak."""
+    design, target = np.ones((3, 1)), np.zeros(3)
+    problem = balson.linear_problem(design, target, constraint="signed", prior=[3.0, 1.0], noise=100.0)
+    found = balson.fit(jax.random.key(0), problem, balson.IS(num_draws=4096))
+    assert float(found.mean[0]) == pytest.approx(0.5, abs=1e-3)  # 3/4 - 1/4
+    assert problem.num_components == 2
+    assert problem.num_params == 1
+
+
+def test_rejection_without_a_draw_falls_back_to_the_prior():
+    design, target = np.eye(2), np.array([1.0, -1.0])
+    problem = balson.linear_problem(
+        design, target, constraint="signed", total=2.0, prior=[2.0, 1.0, 1.0, 1.0], noise=1e-6
+    )
+    found = balson.fit(jax.random.key(0), problem, balson.RS(num_draws=64, max_proposals=1024))
+    assert balson.Status.BUDGET in balson.Status(int(found.status))
+    draws = 2.0 * np.random.default_rng(0).dirichlet([2.0, 1.0, 1.0, 1.0], 400_000)
+    np.testing.assert_allclose(found.mean, (draws[:, :2] - draws[:, 2:]).mean(0), atol=5e-3)
+    np.testing.assert_allclose(found.std, (draws[:, :2] - draws[:, 2:]).std(0), rtol=1e-2)
+    assert not jnp.isnan(found.alpha).any()

@@ -1,0 +1,167 @@
+"""Effective sample size and Pareto k against ArviZ, and the moments against NumPy."""
+
+from __future__ import annotations
+
+import arviz
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import lax
+
+from balson_jax import Status
+from balson_jax.weighting import estimate as estimates
+from balson_jax.weighting import moments as weights
+from balson_jax.weighting import pareto
+
+NOTHING = weights.Sizes(0, 0)
+
+
+def weight_sets():
+    """Return a hundred sets of log-weights: bounded, log-normal, Student and Pareto tails, shifted at random."""
+    rng = np.random.default_rng(0)
+    for index in range(100):
+        size = (500, 2000, 4000)[index % 3]
+        kind = index % 4
+        if kind == 0:
+            logs = -0.5 * rng.normal(size=size) ** 2 * rng.uniform(0.1, 5)
+        elif kind == 1:
+            logs = rng.normal(size=size) * rng.uniform(0.3, 3)
+        elif kind == 2:
+            logs = np.log(np.abs(rng.standard_t(rng.uniform(1, 10), size=size)))
+        else:
+            logs = -rng.uniform(0.1, 1.5) * np.log(rng.uniform(size=size))
+        yield logs + rng.uniform(-100, 100)
+
+
+def exact_tail(logs: np.ndarray) -> jnp.ndarray:
+    size = int(np.ceil(min(0.2 * len(logs), 3 * np.sqrt(len(logs)))))
+    return lax.top_k(jnp.asarray(logs), size + 1)[0]
+
+
+def test_pareto_k_agrees_with_arviz(x64):
+    estimate = jax.jit(pareto.pareto_k)
+    with np.errstate(all="ignore"):
+        for logs in weight_sets():
+            expected = float(arviz.psislw(logs)[1])
+            assert float(estimate(exact_tail(logs))) == pytest.approx(expected, abs=1e-6)
+
+
+def test_effective_sample_size_agrees_with_normalised_weights(x64):
+    omega = jnp.full((2, 4000), 0.5)
+    digest = jax.jit(lambda logs, omega, count: weights.digest(logs, omega, None, count, None, NOTHING))
+    for logs in weight_sets():
+        expected = 1 / np.square(np.exp(logs - np.logaddexp.reduce(logs))).sum()
+        found = digest(jnp.asarray(logs)[None], omega[:, : len(logs)], jnp.int32(len(logs)))
+        assert float(weights.effective_sample_size(found)[0]) == pytest.approx(expected, rel=1e-10)
+
+
+def test_pareto_k_in_float32():
+    estimate = jax.jit(pareto.pareto_k)
+    for logs in weight_sets():
+        expected = float(arviz.psislw(logs)[1])
+        shifted = jnp.asarray(logs - logs.max(), jnp.float32)
+        assert float(estimate(exact_tail(shifted))) == pytest.approx(expected, abs=0.02)
+
+
+def test_pareto_k_of_degenerate_tails():
+    estimate = jax.jit(pareto.pareto_k)
+    assert estimate(jnp.zeros(50)) == -jnp.inf
+    assert estimate(jnp.concatenate([jnp.zeros(1), jnp.full(49, -300.0)])) == jnp.inf
+    assert estimate(jnp.array([0.0, -1.0, -2.0])) == jnp.inf
+
+
+def digest_all(logs, omega, log_omega=None, num_chunks=1):
+    """Digest the same draws in some number of chunks."""
+    pieces = np.split(np.arange(logs.shape[-1]), num_chunks)
+    moments = weights.empty(
+        logs.shape[0], omega.shape[-2], 0 if log_omega is None else omega.shape[-2], NOTHING, jnp.asarray(logs).dtype
+    )
+    for piece in pieces:
+        part = weights.digest(
+            jnp.asarray(logs[:, piece]),
+            jnp.asarray(omega[..., piece]),
+            None if log_omega is None else jnp.asarray(log_omega[..., piece]),
+            jnp.int32(len(piece)),
+            None,
+            NOTHING,
+        )
+        moments = weights.merge(moments, part)
+    return moments
+
+
+@pytest.mark.parametrize("shared", [True, False])
+@pytest.mark.parametrize("num_chunks", [1, 4, 40])
+def test_moments_and_ess_against_numpy(shared, num_chunks, x64):
+    rng = np.random.default_rng(1)
+    omega = rng.dirichlet([0.3, 2.0, 5.0], 400).T
+    omega = omega if shared else np.stack([omega, omega[:, ::-1]])
+    logs = rng.normal(size=(2, 400)) * 3 + [[500.0], [-2000.0]]
+    found = digest_all(logs, omega, np.log(omega), num_chunks)
+    for b in range(2):
+        draws = omega if shared else omega[b]
+        p = np.exp(logs[b] - logs[b].max())
+        p /= p.sum()
+        mean = draws @ p
+        np.testing.assert_allclose(found.mean[b], mean, rtol=1e-12)
+        np.testing.assert_allclose(found.spread[b] / found.mass[b], (draws - mean[:, None]) ** 2 @ p, rtol=1e-10)
+        np.testing.assert_allclose(found.log_mean[b], np.log(draws) @ p, rtol=1e-12)
+        np.testing.assert_allclose(weights.effective_sample_size(found)[b], 1 / (p**2).sum(), rtol=1e-12)
+        expected = np.logaddexp.reduce(logs[b])
+        np.testing.assert_allclose(found.peak[b] + np.log(found.mass[b]), expected, rtol=1e-14)
+        assert found.count[b] == 400
+
+
+@pytest.mark.parametrize("width", [1e-2, 1e-4])
+def test_narrow_variances_survive_float32(width):
+    rng = np.random.default_rng(2)
+    deviation = width * rng.normal(size=4096)
+    omega = np.float32(np.stack([0.4 + deviation, 0.6 - deviation])[None])
+    found = digest_all(np.zeros((1, 4096), np.float32), omega, num_chunks=4)
+    np.testing.assert_allclose(np.sqrt(found.spread / found.mass)[0], omega[0].astype(np.float64).std(-1), rtol=1e-3)
+
+
+def test_draws_of_no_weight_do_not_count():
+    omega = jnp.array([[0.1, 0.9, 0.5], [0.9, 0.1, 0.5]])
+    logs = jnp.array([[0.0, -jnp.inf, -jnp.inf], [-jnp.inf, -jnp.inf, -jnp.inf]])
+    found = weights.digest(logs, omega, jnp.log(omega), jnp.int32(3), None, NOTHING)
+    np.testing.assert_allclose(found.mean[0], [0.1, 0.9], rtol=1e-6)
+    assert found.mass.tolist() == [1.0, 0.0]
+    merged = weights.merge(found, found)
+    assert all(jnp.isfinite(leaf[0]).all() for leaf in jax.tree.leaves(merged) if leaf.size)
+    assert not any(jnp.isnan(leaf).any() for leaf in jax.tree.leaves(merged) if leaf.size)
+
+
+def test_the_sampler_keeps_the_largest_weights():
+    """Bucketed maxima are the exact tail for few draws, and nearly so for many."""
+    rng = np.random.default_rng(3)
+    logs = rng.normal(size=(8, 1, 8192)).astype(np.float32)
+    buckets = jnp.concatenate([weights._fold_maxima(jnp.asarray(part), weights.BUCKETS) for part in logs], axis=1)
+    np.testing.assert_array_equal(buckets[0, : weights.BUCKETS], logs[0, 0].reshape(-1, weights.BUCKETS).max(0))
+    size = pareto.tail_size(logs.size) + 1
+    kept = np.asarray(lax.top_k(buckets, size)[0][0])
+    exact = np.sort(logs.ravel())[::-1][:size]
+    assert np.isin(kept, exact).mean() > 0.9
+    assert kept[0] == exact[0]
+    k_kept, k_exact = (float(pareto.pareto_k(jnp.asarray(tail))) for tail in (kept, exact))
+    assert abs(k_kept - k_exact) < 0.1
+
+
+def test_a_bound_close_to_the_mean_overrules_pareto_k():
+    """Weights of about one with a few that look like a heavy tail: for no bound, a far, a near, and a wrong one."""
+    rng = np.random.default_rng(4)
+    values = 1 + 0.0002 * (rng.uniform(size=(8, 1, 2048)) ** -1.0 - 1)
+    logs = np.log(np.minimum(values, 4)).astype(np.float32)
+    sizes = weights.Sizes(weights.BUCKETS, 0)
+    omega = jnp.asarray(rng.dirichlet([1.0, 2.0], 2048).T, jnp.float32)
+    parts = [weights.digest(jnp.asarray(part), omega, None, jnp.int32(2048), None, sizes) for part in logs]
+    stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *parts)
+    found = [estimates.estimate(stacked, jnp.zeros(1), logs.size, jnp.array([1 / w])) for w in (np.inf, 1000, 8, 2)]
+    assert [int(one.status[0]) for one in found] == [
+        Status.HIGH_PARETO_K,
+        Status.HIGH_PARETO_K,
+        0,
+        Status.HIGH_PARETO_K,
+    ]
+    assert found[2].pareto_k[0] <= 0 < 0.7 < found[0].pareto_k[0]
+    assert found[2].ess[0] > 0.9 * logs.size
