@@ -1,11 +1,11 @@
 """The Dirichlet distribution: density, moments, sparse mode, and fits from moments.
 
-Every function takes concentrations ``alpha`` of shape ``(..., K)``, the components last, and broadcasts over
-the leading axes. Fitting solves the paper's moment equations (eq. 8),
+Every function takes concentrations ``alpha`` of shape ``(..., K)``, with components on the last axis, and broadcasts
+over the leading axes. Fitting solves the paper's moment equations (eq. 8),
 
     E[omega_k] = alpha_k / alpha_0,    Var[omega_k] = alpha_k (alpha_0 - alpha_k) / (alpha_0^2 (alpha_0 + 1)),
 
-which are 2K equations for K unknowns: the mean fixes the direction, and the precision ``alpha_0`` needs a
+which are 2K equations for K unknowns. The mean fixes the direction of ``alpha``. The precision ``alpha_0`` needs a
 *rule*, chosen by name with ``match``.
 """
 
@@ -22,14 +22,14 @@ MatchRule = Literal["ratio", "geometric", "mean", "kl"]
 MATCH_RULES: tuple[MatchRule, ...] = get_args(MatchRule)
 
 PRECISION_LIMITS = (1e-12, 1e12)
-"""Fitted concentrations and precisions stay between these, so that a degenerate sample gives a proper Dirichlet."""
+"""Fitted concentrations and precisions are clipped to this range: degenerate samples give a proper Dirichlet."""
 
 NEWTON_STEPS = 40
 BISECTION_STEPS = 60
 
 
 def log_prob(alpha: jax.Array, omega: jax.Array | None = None, *, log_omega: jax.Array | None = None) -> jax.Array:
-    """Return the log-density at ``omega``, or at ``exp(log_omega)`` where omega itself may underflow.
+    """Return the log-density at ``omega``, or at ``exp(log_omega)``. Use the latter where omega may underflow.
 
     >>> round(float(log_prob(jnp.array([1.0, 1.0, 1.0]), jnp.array([0.2, 0.3, 0.5]))), 4)
     0.6931
@@ -38,7 +38,7 @@ def log_prob(alpha: jax.Array, omega: jax.Array | None = None, *, log_omega: jax
     if log_omega is None:
         log_omega = jnp.log(jnp.asarray(omega))
     exponent = alpha - 1
-    # A flat component (alpha = 1) contributes nothing, also at omega = 0.
+    # A component with alpha = 1 contributes zero, even at omega = 0, where 0 times -inf would be NaN.
     terms = jnp.where(exponent == 0, 0.0, exponent * jnp.where(exponent == 0, 0.0, log_omega))
     return terms.sum(-1) - log_normalizer(alpha)
 
@@ -81,9 +81,9 @@ def kl_divergence(alpha: jax.Array, beta: jax.Array) -> jax.Array:
 def mode(alpha: jax.Array) -> jax.Array:
     """Return the sparse mode (the paper's eq. 9), ``(..., K)``.
 
-    Components with ``alpha_k <= 1`` are exactly zero; the others share the mass as ``alpha_k - 1``. Where no
-    component exceeds 1 the density is highest at a vertex: the mass goes to the largest ``alpha_k``, the first
-    of them in a tie.
+    Components with ``alpha_k <= 1`` are exactly zero. The others are proportional to ``alpha_k - 1``. If no ``alpha_k``
+    exceeds 1, the density is highest at a vertex, and all mass goes to the component with the largest ``alpha_k`` (the
+    first one in a tie).
 
     >>> [round(v, 4) for v in mode(jnp.array([0.5, 2.0, 4.0])).tolist()]
     [0.0, 0.25, 0.75]
@@ -102,16 +102,17 @@ def from_moments(
     *,
     log_mean: jax.Array | None = None,
 ) -> jax.Array:
-    """Return the concentrations whose moments match.
+    """Return concentrations that match the given moments.
 
     Args:
       mean: ``E[omega]``, ``(..., K)``.
       variance: ``Var[omega]``, ``(..., K)``.
-      match: how the precision ``alpha_0`` follows from K variances. Each variance alone gives the estimate
-        ``mean (1 - mean) / variance - 1``. ``"ratio"`` takes sums over components above and below the line,
-        ``"geometric"`` the geometric mean of the K estimates (Minka), ``"mean"`` their arithmetic mean, and
-        ``"kl"`` ignores them for the Dirichlet closest in KL(p || Dir), which needs ``log_mean``.
-      log_mean: ``E[ln omega]``, ``(..., K)``; for ``"kl"`` only.
+      match: rule for the precision ``alpha_0``. Each component alone gives an estimate
+        ``mean (1 - mean) / variance - 1``. ``"ratio"`` sums the numerators and the denominators over the components
+        before it divides. ``"geometric"`` takes the geometric mean of the K estimates (Minka 2000), ``"mean"`` their
+        arithmetic mean. ``"kl"`` ignores the variances and returns the Dirichlet that minimises KL(p || Dir), which
+        needs ``log_mean``.
+      log_mean: ``E[ln omega]``, ``(..., K)``; used by ``"kl"`` only.
 
     Returns:
       ``alpha``, ``(..., K)``.
@@ -136,17 +137,17 @@ def from_moments(
         else:
             logs = jnp.log(jnp.maximum(each, PRECISION_LIMITS[0]))
             estimate = 1 + jnp.exp(jnp.where(usable, logs, 0).sum(-1) / count)
-        # Without a single usable component the sample is one point.
+        # If no component is usable, the sample is a single point: use the largest precision.
         estimate = jnp.where(usable.any(-1), estimate, PRECISION_LIMITS[1])
     alpha = mean * jnp.clip(estimate - 1, *PRECISION_LIMITS)[..., None]
     return jnp.maximum(alpha, PRECISION_LIMITS[0])
 
 
 def from_log_mean(log_mean: jax.Array) -> jax.Array:
-    """Return the ``alpha`` with ``E[ln omega] = log_mean``: the maximum-likelihood, or closest-in-KL, Dirichlet.
+    """Return the ``alpha`` with ``E[ln omega] = log_mean``: the maximum-likelihood, or KL-closest, Dirichlet.
 
-    Newton's method on a concave function whose Hessian is diagonal plus rank one, so a step costs O(K).
-    Derivatives with respect to ``log_mean`` are those of the exact solution.
+    The log-likelihood is concave in ``alpha``, and its Hessian is diagonal plus rank one, so a Newton step costs O(K)
+    (Minka 2000). Derivatives with respect to ``log_mean`` are those of the exact solution.
 
     >>> alpha = jnp.array([0.5, 2.0, 4.0])
     >>> bool(jnp.allclose(from_log_mean(digamma(alpha) - digamma(alpha.sum())), alpha, rtol=1e-3))
@@ -176,13 +177,13 @@ def from_log_mean(log_mean: jax.Array) -> jax.Array:
 
 
 def _implicit(step: jax.Array) -> jax.Array:
-    """Return the derivative of a Newton step at the solution, without its rounding-level value."""
+    """Return zero with the derivatives of a Newton step at the solution: the implicit function theorem."""
     return step - lax.stop_gradient(step)
 
 
 def _start_from_log_mean(log_mean: jax.Array) -> jax.Array:
-    # The softmax of E[ln omega] is close to the mean when alpha is large; its deficit ln sum exp(E ln omega) < 0
-    # is about -(K - 1) / (2 alpha_0).
+    # For large alpha the softmax of E[ln omega] is close to the mean. To second order E[ln omega_k] is
+    # ln m_k - (1 - m_k) / (2 alpha_0 m_k), so the deficit ln sum exp(E[ln omega]) is about -(K - 1) / (2 alpha_0).
     num_components = log_mean.shape[-1]
     deficit = jax.nn.logsumexp(log_mean, axis=-1, keepdims=True)
     precision = 0.5 * (num_components - 1) / jnp.maximum(-deficit, jnp.finfo(log_mean.dtype).eps)
@@ -190,22 +191,26 @@ def _start_from_log_mean(log_mean: jax.Array) -> jax.Array:
 
 
 def marginal_interval(alpha: jax.Array, level: float = 0.9) -> tuple[jax.Array, jax.Array]:
-    """Return the central interval of each marginal ``Beta(alpha_k, alpha_0 - alpha_k)``, lower and upper ends."""
+    """Return the ends of the central interval of each marginal ``Beta(alpha_k, alpha_0 - alpha_k)``."""
     rest = alpha.sum(-1, keepdims=True) - alpha
     return beta_interval(alpha, rest, level)
 
 
 def beta_interval(a: jax.Array, b: jax.Array, level: float = 0.9) -> tuple[jax.Array, jax.Array]:
-    """Return the central interval of Beta(a, b) that holds ``level`` of the mass."""
+    """Return the lower and upper ends of the central interval of Beta(a, b) with probability ``level``.
+
+    The quantiles are found in log-odds, which are accurate at both ends of (0, 1). The upper end follows from
+    ``1 - Beta(a, b) = Beta(b, a)``.
+    """
     tail = 0.5 * (1 - jnp.asarray(level, jnp.result_type(a)))
     return jax.nn.sigmoid(_beta_log_odds(tail, a, b)), jax.nn.sigmoid(-_beta_log_odds(tail, b, a))
 
 
 def _beta_log_odds(probability: jax.Array, a: jax.Array, b: jax.Array) -> jax.Array:
-    """Return the log-odds of the quantile of Beta(a, b), by bisection; for probabilities up to one half."""
+    """Return the log-odds of quantiles of Beta(a, b), for probabilities up to one half."""
     probability, a, b = jnp.broadcast_arrays(probability, a, b)
     if a.dtype != jnp.float64:
-        # Where both parameters are large the normal limit serves, and the incomplete functions would take forever.
+        # For large a and b the normal approximation is accurate, and the incomplete beta function is very slow.
         near_normal = jnp.minimum(a, b) > 50
         exact = _bisect_log_odds(probability, jnp.where(near_normal, 1, a), jnp.where(near_normal, 1, b))
         return jnp.where(near_normal, _near_normal_log_odds(probability, a, b), exact)
@@ -213,6 +218,7 @@ def _beta_log_odds(probability: jax.Array, a: jax.Array, b: jax.Array) -> jax.Ar
 
 
 def _bisect_log_odds(probability: jax.Array, a: jax.Array, b: jax.Array) -> jax.Array:
+    """Return the log-odds at which the distribution function of Beta(a, b) equals ``probability``, by bisection."""
     reach = 0.98 * jnp.log(jnp.finfo(a.dtype).max)
 
     def halve(_, bracket):
@@ -226,10 +232,12 @@ def _bisect_log_odds(probability: jax.Array, a: jax.Array, b: jax.Array) -> jax.
 
 
 def _beta_cdf(a: jax.Array, b: jax.Array, log_odds: jax.Array) -> jax.Array:
+    """Return the distribution function of Beta(a, b), the regularised incomplete beta function, at given log-odds."""
     if a.dtype == jnp.float64:
         return betainc(a, b, jax.nn.sigmoid(log_odds))
-    # In float32 betainc loses digits where one parameter is large; the gamma limit (Wise 1950) doesn't. Each function
-    # gets harmless arguments where its value is not used: one that converges slowly would hold up all.
+    # In float32 betainc loses digits if a parameter is large. The gamma limit (Wise 1950) does not: for large b,
+    # -(b + (a - 1) / 2) ln(1 - x) is close to a Gamma(a) variate. Each function gets harmless arguments where its
+    # value is not used, because one slow element would delay the whole array.
     large_b, large_a = b > 3000, (a > 3000) & (b <= 3000)
     plain = ~(large_a | large_b)
     exact = betainc(jnp.where(plain, a, 1), jnp.where(plain, b, 1), jax.nn.sigmoid(log_odds))
@@ -241,7 +249,7 @@ def _beta_cdf(a: jax.Array, b: jax.Array, log_odds: jax.Array) -> jax.Array:
 
 
 def _near_normal_log_odds(probability: jax.Array, a: jax.Array, b: jax.Array) -> jax.Array:
-    # Abramowitz and Stegun 26.5.22: within 3e-4 of the width of a 90 % interval once both parameters exceed 50.
+    # Abramowitz and Stegun 26.5.22. For a, b > 50 the error is below 3e-4 of the width of a 90 % interval.
     score = -ndtri(probability)
     inverse_a, inverse_b = 1 / jnp.maximum(2 * a - 1, 1), 1 / jnp.maximum(2 * b - 1, 1)
     harmonic, bend = 2 / (inverse_a + inverse_b), (score**2 - 3) / 6

@@ -1,4 +1,4 @@
-"""What a fit is judged by: error of a curve, sparsity, coverage of intervals, a paired comparison."""
+"""Metrics of a fit: mean squared error of a curve, sparsity, coverage of intervals, paired t-test."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 
 
 def mean_squared_error(found: Any, truth: Any) -> jax.Array:
-    """Return the mean over the last axis of the squared difference between two curves, ``(..., N)``.
+    """Return the mean squared difference between curves ``(..., N)``, over the last axis.
 
     >>> float(mean_squared_error(jnp.array([1.0, 2.0]), jnp.array([1.0, 4.0])))
     2.0
@@ -20,10 +20,10 @@ def mean_squared_error(found: Any, truth: Any) -> jax.Array:
 
 
 def hoyer_sparsity(theta: Any) -> jax.Array:
-    """Return Hoyer's sparsity over the last axis: 0 if all components are equal in size, 1 if only one is nonzero.
+    """Return Hoyer's (2004) sparsity over the last axis, from 0 (all components equal in size) to 1 (only one nonzero).
 
-    ``(sqrt(K) - |theta|_1 / |theta|_2) / (sqrt(K) - 1)``. A vector of zeros, or one with a single component, for which
-    this is 0 / 0, counts as sparse: 1. NaN stays NaN.
+    ``(sqrt(K) - |theta|_1 / |theta|_2) / (sqrt(K) - 1)``. Where this is 0 / 0, for a vector of zeros or with a single
+    component, the result is 1. NaN stays NaN.
 
     >>> round(float(hoyer_sparsity(jnp.array([0.0013, 0.0380, 0.0102, 0.9082, 0.0423]))), 4)
     0.92
@@ -31,7 +31,7 @@ def hoyer_sparsity(theta: Any) -> jax.Array:
     theta = jnp.asarray(theta)
     root = math.sqrt(theta.shape[-1])
     scale = jnp.abs(theta).max(-1, keepdims=True)
-    scaled = theta / jnp.where(scale == 0, 1, scale)  # or small numbers would vanish when squared
+    scaled = theta / jnp.where(scale == 0, 1, scale)  # so that squares do not underflow
     length = jnp.sqrt(jnp.square(scaled).sum(-1))
     ratio = jnp.abs(scaled).sum(-1) / jnp.where(length == 0, 1, length)
     sparsity = jnp.clip((root - ratio) / (root - 1), 0, 1) if theta.shape[-1] > 1 else 1 + 0 * length
@@ -39,16 +39,16 @@ def hoyer_sparsity(theta: Any) -> jax.Array:
 
 
 def coverage(lower: Any, upper: Any, truth: Any) -> jax.Array:
-    """Return the share of all intervals, over every axis, that contain the truth, ends included."""
+    """Return the fraction of intervals, over all axes, that contain the truth. The ends belong to the interval."""
     lower, upper, truth = jnp.asarray(lower), jnp.asarray(upper), jnp.asarray(truth)
     return ((lower <= truth) & (truth <= upper)).mean()
 
 
 def paired_t_test(first: Any, second: Any) -> float:
-    """Return the two-sided p-value of Student's test that paired numbers have the same mean.
+    """Return the two-sided p-value of Student's paired t-test for equal means.
 
-    A number of NumPy's, not for use inside ``jit``. Never NaN: numbers that agree exactly have a p-value of 1, and
-    those that differ by exactly a constant of 0.
+    Returns a Python float; not for use inside ``jit``. The p-value is never NaN: it is 1 if all pairs are equal, and 0
+    if all differ by the same constant.
     """
     from scipy import stats
 
@@ -59,7 +59,7 @@ def paired_t_test(first: Any, second: Any) -> float:
         )
     difference = first - second
     if not np.isfinite(difference).all():
-        raise ValueError("a paired test needs finite numbers; leave out the pairs that aren't")
+        raise ValueError("a paired test needs finite numbers; leave out pairs with NaN or infinity")
     if difference.size < 2:
         raise ValueError(f"a paired test needs at least 2 pairs, not {difference.size}")
     if np.ptp(difference) == 0:

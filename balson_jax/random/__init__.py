@@ -1,4 +1,4 @@
-"""Fast draws, useful alone: drop-ins for ``jax.random``, and quasi-random points of the unit cube."""
+"""Fast random variates: drop-in replacements for ``jax.random``, and quasi-random points of the unit cube."""
 
 from . import points
 from .variates import beta, dirichlet, gamma, loggamma

@@ -1,12 +1,13 @@
-"""Log-gamma draws by quantile: a polynomial in the score of a uniform.
+"""Log-gamma variates by inversion: the log-quantile is a polynomial in a score of the uniform.
 
-One uniform gives one draw, without a loop, monotonically and differentiably in ``alpha``; so the uniforms may
-as well be quasi-random. ``tabulate.py`` defines the score ``t`` and the smooth function
-``F(t, s) = ln(g / alpha) / s`` with ``s = alpha ** -0.5``, whose Chebyshev coefficients are read here.
-The s-axis is contracted once per ``alpha``; a draw is then one Clenshaw sum of 33 terms (61 in float64).
+One uniform gives one variate. There is no rejection loop, and the variate is monotone in the uniform and differentiable
+in ``alpha``, so quasi-random points can be used. ``tabulate.py`` defines the score ``t`` and the smooth function
+``F(t, s) = ln(g / alpha) / s`` with ``s = alpha ** -0.5``. This module reads its Chebyshev coefficients. The s-axis is
+contracted once per ``alpha``. A variate is then one Clenshaw sum of 33 terms (61 in float64).
 
-For ``alpha`` below ``ALPHA_MIN`` a second uniform ``v`` lifts the draw:
-``ln g_alpha = ln g_(alpha+1) + ln(v) / alpha``. This is exact, and stays in logarithms where ``g`` would underflow.
+For ``alpha`` below ``ALPHA_MIN`` a second uniform ``v`` is used: ``ln g_alpha = ln g_(alpha+1) + ln(v) / alpha``. This
+is exact, because ``v ** (1 / alpha)`` is Beta(alpha, 1), and Beta(alpha, 1) times an independent Gamma(alpha + 1) is
+Gamma(alpha) (Marsaglia and Tsang 2000). The sum of logarithms is finite where ``g`` itself would underflow.
 """
 
 from __future__ import annotations
@@ -22,13 +23,16 @@ from jax import lax
 TABLE = pathlib.Path(__file__).with_name("gamma_quantile.npz")
 
 S_MAX = 1.45
-"""The tables hold for ``s`` up to this."""
+"""The tables cover ``0 <= s <= S_MAX``."""
 
 SIZES = {"float32": (4.64, 33, 30), "float64": (6.01, 61, 45)}
-"""Per dtype: the largest ``|t|`` (points exceed it never, or once in 1e16 draws), and the terms in t and s."""
+"""Per dtype: the largest ``|t|``, and the numbers of terms in t and s.
+
+Scores of 32-bit points never exceed the largest ``|t|``. Those of 64-bit points do once in 1e16 draws, and are clipped.
+"""
 
 ALPHA_MIN = 1.0 / S_MAX**2
-"""Below this concentration a draw uses a second uniform."""
+"""Variates of smaller concentrations use a second uniform."""
 
 
 @functools.cache
@@ -38,7 +42,7 @@ def _table(dtype_name: str) -> np.ndarray:
 
 
 def score(bits: jax.Array, dtype) -> jax.Array:
-    """Return ``t = sign(u - 1/2) sqrt(-ln(4 u (1 - u)))`` of integer points, accurate in both tails."""
+    """Return ``t = sign(u - 1/2) sqrt(-ln(4 u (1 - u)))`` of integer points. It is accurate in both tails."""
     width = jnp.iinfo(bits.dtype).bits
     half = jnp.iinfo(f"int{width}").max
     signed = lax.bitcast_convert_type(bits ^ bits.dtype.type(half + 1), f"int{width}")
@@ -46,21 +50,21 @@ def score(bits: jax.Array, dtype) -> jax.Array:
     offset = (signed.astype(dtype) + 0.5) * 2.0 ** (1 - width)  # u - (1 - u)
     distance = ((half - magnitude).astype(dtype) + 0.5) * 2.0 ** (1 - width)  # 1 - |offset|, without cancellation
     product = distance * (1 + jnp.abs(offset))  # 4 u (1 - u)
-    # t = offset sqrt(-ln(product) / offset^2). Near the middle, where the product is rounded to a number near 1, the
-    # ratio is taken to the rounded 1 - product, as in the well-known accurate log1p.
+    # t = offset sqrt(-ln(product) / offset^2), where offset^2 = 1 - product. Near u = 1/2 the product is rounded to a
+    # number near 1. Dividing by 1 minus the same rounded product cancels the rounding error (Goldberg 1991, theorem 4).
     square = jnp.where(jnp.abs(offset) < 0.5, 1 - product, jnp.square(offset))
     ratio = -jnp.log(product) / jnp.where(square > 0, square, 1)
     return offset * jnp.where(square > 0, jnp.sqrt(ratio), 1)
 
 
 def quantile_coefficients(alpha: jax.Array) -> jax.Array:
-    """Contract the table over ``s``: the Chebyshev coefficients in ``t`` of ``ln(g / alpha)``, leading axis first.
+    """Return the Chebyshev coefficients in ``t`` of ``ln(g / alpha)``: the table, contracted over ``s``.
 
     Args:
       alpha: concentrations of any shape, at least ``ALPHA_MIN``.
 
     Returns:
-      Coefficients ``(terms, *alpha.shape)``.
+      Coefficients, ``(terms, *alpha.shape)``.
     """
     table = jnp.asarray(_table(alpha.dtype.name))
     s = lax.rsqrt(alpha)
@@ -72,9 +76,9 @@ def quantile_coefficients(alpha: jax.Array) -> jax.Array:
 
 
 def evaluate(coefficients: jax.Array, t: jax.Array) -> jax.Array:
-    """Return the Chebyshev sum at scores ``t``; trailing coefficient axes broadcast against ``t``.
+    """Return the Chebyshev sum at scores ``t``. Trailing axes of the coefficients broadcast against ``t``.
 
-    Even and odd terms are two Clenshaw sums in ``y = T_2(x)``, which a processor can compute side by side:
+    Even and odd terms form two independent Clenshaw sums in ``y = T_2(x)``, which a processor can run in parallel:
     ``T_2n(x) = T_n(y)``, and ``T_(2n+1)(x) = x V_n(y)`` with ``V_0 = 1, V_1 = 2y - 1``.
     """
     t_max = SIZES[t.dtype.name][0]
@@ -86,7 +90,7 @@ def evaluate(coefficients: jax.Array, t: jax.Array) -> jax.Array:
 
 
 def _clenshaw(coefficients: jax.Array, y: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Run ``b_n = c_n + 2 y b_(n+1) - b_(n+2)`` down to the first coefficient; return the last two."""
+    """Run ``b_n = c_n + 2 y b_(n+1) - b_(n+2)`` down to the first coefficient; return ``(b_0, b_1)``."""
     twice = 2 * y
     current, ahead = coefficients[-1], jnp.zeros_like(coefficients[-1])
     for coefficient in coefficients[-2::-1]:
@@ -95,14 +99,14 @@ def _clenshaw(coefficients: jax.Array, y: jax.Array) -> tuple[jax.Array, jax.Arr
 
 
 def needs_lift(alpha: jax.Array) -> jax.Array:
-    """Return where a draw uses a second uniform."""
+    """Return a mask of the concentrations whose variates need a second uniform."""
     return alpha < ALPHA_MIN
 
 
 def unlifted(bits: jax.Array, alpha: jax.Array) -> jax.Array:
-    """Return log-draws of Gamma(alpha + 1) where ``alpha`` needs the lift, and of Gamma(alpha) elsewhere."""
-    # The barrier keeps a constant alpha from deciding the conditionals that follow at compile time, after which the
-    # compiler would fuse this costly expression into each of its uses.
+    """Return log-variates of Gamma(alpha + 1) where ``alpha`` needs the lift, and of Gamma(alpha) elsewhere."""
+    # The barrier hides a constant alpha from the compiler. Otherwise it would resolve the conditionals that follow at
+    # compile time and fuse this costly expression into each of its uses.
     alpha = lax.optimization_barrier(alpha)
     alpha = jnp.where(needs_lift(alpha), alpha + 1, alpha)
     coefficients = quantile_coefficients(alpha).at[0].add(jnp.log(alpha))
@@ -110,7 +114,7 @@ def unlifted(bits: jax.Array, alpha: jax.Array) -> jax.Array:
 
 
 def lift(draws: jax.Array, bits: jax.Array, alpha: jax.Array) -> jax.Array:
-    """Turn unlifted log-draws into those of Gamma(alpha), with one more uniform each."""
+    """Turn unlifted log-variates into log-variates of Gamma(alpha), with one more uniform each."""
     width = jnp.iinfo(bits.dtype).bits
     log_v = jnp.log((bits.astype(alpha.dtype) + 0.5) * 2.0**-width)
     small = needs_lift(alpha)

@@ -1,9 +1,8 @@
 """Points of the unit cube, as unsigned integers with the sample axis last.
 
-A point's coordinate is the integer ``b`` of ``w`` bits that stands for the uniform ``(b + 1/2) / 2**w``: never
-0, never 1, and its distance to 1 is as exact as its distance to 0. Draws of a sampler are numbered, and draw
-``i`` depends on the key and on ``i`` alone: a result does not change with the size of the chunks in which it
-is computed.
+A coordinate is an integer ``b`` of ``w`` bits. It represents the uniform ``(b + 1/2) / 2**w``, which is never 0 or 1
+and whose distances to 0 and to 1 are equally exact. Points are numbered, and point ``i`` depends only on the key and on
+``i``. A result therefore does not depend on the size of the chunks in which it is computed.
 """
 
 from __future__ import annotations
@@ -18,11 +17,11 @@ import jax.numpy as jnp
 from .sobol import DEALT_BITS, sobol
 
 BLOCK = 1 << DEALT_BITS
-"""Pseudo-random points are generated in blocks of this many, each with its own key."""
+"""Pseudo-random points are generated in blocks of this size. Each block has its own key."""
 
 
 def bits_dtype(dtype) -> jnp.dtype:
-    """Return the unsigned integer type whose points suit draws of a floating dtype."""
+    """Return the unsigned integer dtype of the points for variates of a floating dtype."""
     return jnp.dtype("uint64") if jnp.dtype(dtype) == jnp.float64 else jnp.dtype("uint32")
 
 
@@ -34,13 +33,13 @@ def pseudo(
     Args:
       key: a typed PRNG key.
       dims: number of coordinates of a point.
-      first: number of the first coordinate; coordinates that are asked for separately are independent.
-      n: number of points: a multiple of ``BLOCK``, or fewer for a sequence of their own.
-      start: number of the first point, a multiple of ``min(n, BLOCK)``; may be traced.
+      first: index of the first coordinate; calls with different ``first`` give independent coordinates.
+      n: number of points: a multiple of ``BLOCK``, or any number below it. Below it the sequence depends on ``n``.
+      start: index of the first point, a multiple of ``min(n, BLOCK)``; may be traced.
       dtype: the floating dtype in which the points will be used.
 
     Returns:
-      Unsigned integers ``(dims, n)``.
+      Unsigned integers, ``(dims, n)``.
 
     >>> pseudo(jax.random.key(0), dims=3, n=2048).shape
     (3, 2048)
@@ -58,9 +57,9 @@ def pseudo(
 
 
 def uniform(bits: jax.Array, dtype=jnp.float32) -> jax.Array:
-    """Return the uniforms in (0, 1) that integer points stand for.
+    """Return the uniforms in (0, 1) that integer points represent.
 
-    Values within rounding of 1 come out as the largest number below 1.
+    Values that would round to 1 become the largest number below 1.
 
     >>> bool((uniform(pseudo(jax.random.key(0), 2, 1024)) < 1).all())
     True
@@ -71,7 +70,7 @@ def uniform(bits: jax.Array, dtype=jnp.float32) -> jax.Array:
 
 
 class Points(Protocol):
-    """What a sampler needs of a generator of points."""
+    """The interface of a point generator."""
 
     def __call__(
         self, key: jax.Array, dims: int, n: int, *, first: int = 0, start: int | jax.Array = 0, dtype=jnp.float32
@@ -81,9 +80,9 @@ class Points(Protocol):
 
 
 Coordinates = Callable[[int, int], jax.Array]
-"""What draws are made from: called with ``(first, dims)``, gives coordinates ``first, ...`` of n points, ``(dims, n)``.
+"""A function of ``(first, dims)`` that returns coordinates ``first, ...`` of n points, ``(dims, n)``.
 
-A function, so that coordinates that turn out not to be needed cost nothing.
+It is a function so that coordinates that are never requested are never computed.
 """
 
 
@@ -93,4 +92,7 @@ def coordinates(generate: Points, key: jax.Array, n: int, *, start: int | jax.Ar
 
 
 GENERATORS: dict[str, Points] = {"sobol": functools.partial(sobol, deal=True), "pseudo": pseudo}
-"""For samplers, which deal draws into slots by their positions modulo a power of two."""
+"""The generators that samplers choose by name.
+
+Sobol points are dealt (see ``sobol``), because samplers assign draws to slots by their positions modulo a power of two.
+"""

@@ -1,4 +1,4 @@
-"""Dirichlet draws, in logarithms, from points of the unit cube."""
+"""Logarithms of Dirichlet variates from points of the unit cube."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from .points import Coordinates
 
 
 def dims(num_components: int) -> int:
-    """Return how many coordinates a point needs: one per component and one more for small concentrations."""
+    """Return the number of coordinates of a point: two per component, the second for small concentrations only."""
     return 2 * num_components
 
 
 def log_dirichlet(points: Coordinates, alpha: jax.Array) -> jax.Array:
-    """Map points of the unit cube to draws of ``Dir(alpha)``.
+    """Map points of the unit cube to variates of ``Dir(alpha)``.
 
     Args:
-      points: gives the integer coordinates of L points, of which it needs ``dims(K)``, as ``(..., dims, L)``.
-      alpha: concentrations ``(..., K)``; leading axes broadcast against those of the points.
+      points: returns the integer coordinates of L points, ``(..., dims, L)``, with at least ``dims(K)`` coordinates.
+      alpha: concentrations, ``(..., K)``; leading axes broadcast against those of the points.
 
     Returns:
-      ``ln omega``, ``(..., K, L)``. Exponentiated columns sum to one; entries may lie far below the smallest
-      float, which is why the logarithm is kept.
+      ``ln omega``, ``(..., K, L)``. Exponentiated columns sum to one. The logarithm is returned because omega may be
+      far below the smallest float.
     """
     num_components = alpha.shape[-1]
     alpha = lax.optimization_barrier(alpha)  # see gamma_quantile.unlifted
@@ -32,11 +32,11 @@ def log_dirichlet(points: Coordinates, alpha: jax.Array) -> jax.Array:
 
     def lifted():
         lifted = lift(unlifted_draws, points(num_components, num_components), alpha)
-        # Only these can be too small to exponentiate as they are.
+        # Lifted values can all underflow in exp, so subtract the largest. Unlifted ones cannot.
         return lifted - lax.stop_gradient(lifted.max(-2, keepdims=True))
 
     log_gamma = lax.cond(needs_lift(alpha).any(), lifted, lambda: unlifted_draws)
-    # As a matrix product: a reduction over a short leading axis is many times slower on a CPU.
+    # Sum by a matrix product: a reduction over a short leading axis is many times slower on a CPU.
     ones = jnp.ones((1, num_components), alpha.dtype)
     normalizer = jnp.matmul(ones, jnp.exp(log_gamma), precision=lax.Precision.HIGHEST)
     return log_gamma - jnp.log(normalizer)

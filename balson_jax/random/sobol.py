@@ -1,11 +1,13 @@
-"""Scrambled Sobol points: integers whose averages converge far faster than those of random ones.
+"""Scrambled Sobol points: quasi-random integers, whose averages converge far faster than those of random points.
 
-Point i is the XOR of direction numbers that the bits of i select. Within a chunk only the low bits vary; the others
-give a constant. (Shifts and masks rather than a table of combinations: the compiler can fuse and vectorise them.)
-Owen's nested scrambling is replaced by a hash that acts like it (Laine and Karras 2011, Burley 2020): in bit-reversed
-integers, addition and multiplication by even numbers carry only from higher to lower digits of the point. Scrambled
-with a random seed per coordinate, each point is uniform on the cube, so averages are unbiased, and replicates with
-independent seeds give error bars.
+Point i is the XOR of the direction numbers selected by the bits of i. Within a chunk only the low bits vary, and the
+high bits contribute a constant. The bits are selected by shifts and masks, which the compiler can fuse and vectorise,
+rather than by a table of combinations.
+
+Owen's nested scrambling is approximated by a hash (Laine and Karras 2011, Burley 2020). In bit-reversed integers,
+carries of additions and of multiplications by even numbers move only from more to less significant digits of the point.
+The hash is a bijection applied after adding a random seed to each coordinate. Each point is therefore uniform on the
+cube, averages are unbiased, and replicates with independent seeds give standard errors.
 """
 
 from __future__ import annotations
@@ -33,7 +35,7 @@ def _directions() -> np.ndarray:
 
 
 def dealt(position: jax.Array, n: int) -> jax.Array:
-    """Return the numbers of points at positions of a sequence that is dealt out: see ``sobol``."""
+    """Return the point indices at the given positions of a dealt sequence: the low bits reversed (see ``sobol``)."""
     width = min(n.bit_length() - 1, DEALT_BITS)
     number = position >> width << width
     for bit in range(width):
@@ -47,9 +49,9 @@ def reversed_points(dims: int, n: int, first: int = 0, start: int | jax.Array = 
     Args:
       dims: number of coordinates.
       n: number of points, a power of two.
-      first: number of the first coordinate; ``first + dims`` is at most ``MAX_DIMS``.
-      start: number of the first point, a multiple of n; may be traced.
-      deal: whether to deal the points out, as for ``sobol``.
+      first: index of the first coordinate; ``first + dims`` is at most ``MAX_DIMS``.
+      start: index of the first point, a multiple of n; may be traced.
+      deal: whether to deal the points, as in ``sobol``.
     """
     if first + dims > MAX_DIMS:
         message = f"dims={first + dims} exceeds the {MAX_DIMS} coordinates of the Sobol table"
@@ -70,7 +72,7 @@ def reversed_points(dims: int, n: int, first: int = 0, start: int | jax.Array = 
 
 
 def scramble(reversed_bits: jax.Array, seeds: jax.Array) -> jax.Array:
-    """Permute bit-reversed integers ``(dims, n)`` within every power-of-two interval, by one seed per coordinate."""
+    """Scramble bit-reversed integers ``(dims, n)``, permuting every dyadic interval, with one seed per coordinate."""
     x = reversed_bits + seeds[:, None]
     for factor in _HASH:
         x = x ^ (x * np.uint32(factor))
@@ -78,7 +80,7 @@ def scramble(reversed_bits: jax.Array, seeds: jax.Array) -> jax.Array:
 
 
 def reverse_bits(x: jax.Array) -> jax.Array:
-    """Return 32-bit integers with their bits in the opposite order."""
+    """Return 32-bit integers with their bits reversed."""
     for shift, mask in _SWAPS:
         x = ((x >> shift) & np.uint32(mask)) | ((x & np.uint32(mask)) << shift)
     return (x >> 16) | (x << 16)
@@ -97,17 +99,18 @@ def sobol(
     """Return scrambled Sobol points ``start, ..., start + n - 1`` of the sequence that belongs to ``key``.
 
     Args:
-      key: a typed PRNG key, or ``None`` for points without scrambling, which start at the origin.
+      key: a typed PRNG key, or ``None`` for unscrambled points, which start at the origin.
       dims: number of coordinates of a point.
       n: number of points, a power of two.
-      first: number of the first coordinate; ``first + dims`` is at most 2,048.
-      start: number of the first point, a multiple of ``n``; may be traced.
+      first: index of the first coordinate; ``first + dims`` is at most 2,048.
+      start: index of the first point, a multiple of ``n``; may be traced.
       dtype: the floating dtype in which the points will be used.
-      deal: whether to reverse the order of the last ten bits of the points' numbers. Points whose numbers are equal
-        modulo a power of two lie in the same part of the cube; points so dealt out do not, if their positions are.
+      deal: whether to reorder the points by reversing the lowest ten bits of their indices. Sobol points whose indices
+        agree modulo a power of two lie in one part of the cube. After dealing, points whose positions agree modulo a
+        power of two are spread over the whole cube.
 
     Returns:
-      Unsigned integers ``(dims, n)``; ``points.uniform`` makes them uniforms.
+      Unsigned integers, ``(dims, n)``; ``points.uniform`` turns them into uniforms.
 
     >>> from balson_jax.random.points import uniform
     >>> (uniform(sobol(None, dims=2, n=4)) * 4).round().tolist()
@@ -118,6 +121,6 @@ def sobol(
         x = scramble(x, jax.vmap(lambda d: jax.random.bits(jax.random.fold_in(key, d)))(first + jnp.arange(dims)))
     x = reverse_bits(x)
     if jnp.dtype(dtype) == jnp.float64:
-        # 32 bits of the point, then the middle of the cell.
+        # The 32 bits of the point, followed by the midpoint of its cell.
         return (x.astype(jnp.uint64) << 32) | jnp.uint64(1 << 31)
     return x

@@ -1,16 +1,17 @@
 """Compute the coefficient tables of the gamma quantile.
 
-With ``u`` uniform, the *score* of a draw is ``t = sign(u - 1/2) sqrt(-ln(4 u (1 - u)))``, a smooth stand-in
-for the normal score that costs one logarithm, and ``s = 1 / sqrt(alpha)``. Then
+The *score* of a uniform ``u`` is ``t = sign(u - 1/2) sqrt(-ln(4 u (1 - u)))``. It approximates the normal score up to
+scale and costs one logarithm. With ``s = 1 / sqrt(alpha)``, the function
 
     F(t, s) = ln(g / alpha) / s,        g the u-quantile of Gamma(alpha),
 
-is smooth on ``|t| <= T, 0 <= s <= S``, with ``F(t, 0)`` the normal quantile of ``u``. One table of Chebyshev
-coefficients in ``(t, s)`` reproduces it. Run ``python -m balson_jax.random.tabulate`` to write the tables anew.
+is smooth on ``|t| <= T, 0 <= s <= S``. Its limit ``F(t, 0)`` is the normal quantile of ``u``, because
+``sqrt(alpha) ln(g / alpha)`` tends to a standard normal variate for large ``alpha``. One table of Chebyshev
+coefficients in ``(t, s)`` reproduces F. Run ``python -m balson_jax.random.tabulate`` to write the tables again.
 
-SciPy's inverse is polished here by Newton steps on ``ln P(alpha, x)``; for ``s < 0.01`` (alpha > 10,000) its
-incomplete gamma loses digits in the tails, so that strip is interpolated between ``s = 0.01`` and the exact
-limit at ``s = 0``.
+SciPy's inverse is refined by Newton steps on ``ln P(alpha, x)``. For ``s < 0.01`` (alpha > 10,000) SciPy's incomplete
+gamma function loses digits in the tails. That strip is interpolated between ``s = 0.01`` and the exact limit at
+``s = 0``.
 """
 
 from __future__ import annotations
@@ -36,6 +37,8 @@ def log_quantile(t: np.ndarray, alpha: np.ndarray) -> np.ndarray:
     tail = np.where(is_low, lower, upper)
     guess = np.where(is_low, special.gammaincinv(alpha, lower), special.gammainccinv(alpha, upper))
     y = np.log(guess) - np.log(alpha)
+    # The log-density of y = ln(x / alpha) is alpha (y - expm1(y)) + constant. For large alpha the constant comes from
+    # Stirling's series of ln Gamma(alpha) (Abramowitz and Stegun 6.1.41), without cancellation.
     inverse = 1 / alpha
     stirling = inverse / 12 - inverse**3 / 360 + inverse**5 / 1260
     with np.errstate(over="ignore", invalid="ignore"):
@@ -51,7 +54,7 @@ def log_quantile(t: np.ndarray, alpha: np.ndarray) -> np.ndarray:
 
 
 def normal_score(t: np.ndarray) -> np.ndarray:
-    """Return the normal quantile of a score: the limit of ``F`` as alpha grows."""
+    """Return the normal quantile of a score: the limit of ``F`` for large alpha."""
     tail = special.ndtri(uniforms(-np.abs(t))[0])
     return np.where(t < 0, tail, -tail)
 

@@ -1,12 +1,13 @@
-"""Draws of a normal variate cut to an interval, accurate in float32 however narrow or far out the interval is.
+"""The standard normal distribution truncated to an interval, accurate in float32 for any width and position.
 
-An interval is turned, if need be, so that its end nearest to the middle of the distribution comes first, at ``near``,
-and ``width`` leads away from it. Everything is relative to the density there: with
+Intervals are reflected where needed, so that the end closer to zero comes first, at ``near``, and the interval extends
+from there to ``near + width``. Densities and masses are relative to the normal density at ``near``. With
 
     D(y) = integral from 0 to y of exp(-near s - s^2 / 2) ds,
 
-a draw at the distance y has the density ``exp(-near y - y^2 / 2) / D(width)``, and its quantile is ``D(y) / D(width)``.
-Neither the density at ``near`` nor the mass of the interval, which may be far below the smallest float, is needed.
+a draw at distance y from ``near`` has density ``exp(-near y - y^2 / 2) / D(width)`` and cumulative probability
+``D(y) / D(width)``, because ``phi(near + s) / phi(near) = exp(-near s - s^2 / 2)``. Neither the density at ``near`` nor
+the mass of the interval is needed. Both may be far below the smallest float.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from scipy import special
 
 FARTHEST = 1e12
 REACH = 7.0
-"""An end farther out than this on the other side of the middle might as well be here: beyond it lies 1e-12."""
+"""A near end below ``-REACH`` is moved to ``-REACH``. The probability that this leaves out is about 1e-12."""
 
 _MAP_SCALE = 2.5
 _DEGREE = {"float32": 14, "float64": 32}
@@ -32,7 +33,11 @@ _ABSCISSAS, _QUADRATURE_WEIGHTS = (0.5 * part for part in np.polynomial.legendre
 
 @functools.cache
 def _mills_table(degree: int) -> np.ndarray:
-    """Return Chebyshev coefficients of ``R(x) (x + sqrt(x^2 + 4)) / 2`` in ``(x - c) / (x + c)``, for x >= 0."""
+    """Return Chebyshev coefficients of ``R(x) (x + sqrt(x^2 + 4)) / 2`` in ``(x - c) / (x + c)``, for x >= 0.
+
+    Mills' ratio R is divided by Birnbaum's (1942) lower bound ``2 / (x + sqrt(x^2 + 4))``. The quotient is smooth and
+    lies between 1 and 1.26.
+    """
     t = np.cos(np.pi * (np.arange(512) + 0.5) / 512)
     x = _MAP_SCALE * (1 + t) / (1 - t)
     ratio = np.sqrt(np.pi / 2) * special.erfcx(x / np.sqrt(2))
@@ -40,7 +45,7 @@ def _mills_table(degree: int) -> np.ndarray:
 
 
 def mills(x: jax.Array) -> jax.Array:
-    """Return Mills' ratio ``R(x)``, the mass above x over the density at x, for ``x >= 0``.
+    """Return Mills' ratio ``R(x)``, the normal mass above x divided by the density at x, for ``x >= 0``.
 
     >>> round(float(mills(jnp.array(1000.0))), 9)
     0.000999999
@@ -60,10 +65,10 @@ def _relative_density(near: jax.Array, y: jax.Array) -> jax.Array:
 def _relative_mass(near: jax.Array, y: jax.Array) -> jax.Array:
     """Return ``D(y)``."""
     x = near + y
-    # Where the density hardly changes, differences of tails would cancel.
+    # In a narrow interval the difference of tail masses would cancel; integrate the density by quadrature instead.
     narrow = _is_narrow(near, y)
     smooth = _narrow_mass(near, jnp.where(narrow, y, 0))
-    # Tails seen from their own side.
+    # Elsewhere D(y) is a difference of tail masses. Each is relative to the density at near, by Mills' ratio.
     first, last = mills(jnp.abs(near)), mills(jnp.abs(x)) * _relative_density(near, y)
     whole = np.sqrt(2 * np.pi) * jnp.exp(0.5 * jnp.square(jnp.minimum(near, 0)))
     tails = jnp.where(near >= 0, first - last, jnp.where(x < 0, last - first, whole - first - last))
@@ -73,13 +78,13 @@ def _relative_mass(near: jax.Array, y: jax.Array) -> jax.Array:
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class Cut:
-    """Intervals of the standard normal distribution, turned so that the nearer end comes first.
+    """Intervals of the standard normal distribution, reflected so that the end closer to zero comes first.
 
     Attributes:
-      turned: whether the upper end is the nearer one.
-      near: that end, with the sign of a lower one; at least ``-REACH``.
-      width: of the interval from there.
-      skipped: what of the interval lies before that.
+      turned: whether the interval was reflected, because its upper end is the one closer to zero.
+      near: the end closer to zero, after reflection; at least ``-REACH``.
+      width: length of the interval above ``near``.
+      skipped: length of the part below ``-REACH``, which is left out.
       mass: ``D(width)``.
     """
 
@@ -90,20 +95,20 @@ class Cut:
     mass: jax.Array
 
     def log_density(self, from_low: jax.Array, from_high: jax.Array) -> jax.Array:
-        """Return the log-density of draws at these distances from the lower and the upper end."""
+        """Return the log-density of draws, given their distances from the lower and from the upper end."""
         y = jnp.where(self.turned, from_high, from_low) - self.skipped
         return -y * (self.near + 0.5 * y) - jnp.log(self.mass)
 
     def quantile(self, below: jax.Array, above: jax.Array) -> tuple[jax.Array, jax.Array]:
-        """Return how far from the lower and from the upper end draws are, each to relative accuracy.
+        """Return the distances of quantiles from the lower and from the upper end, each with small relative error.
 
         Args:
           below: probability below the draw.
-          above: probability above it, ``1 - below``, accurate where it is small.
+          above: probability above the draw: ``1 - below``, but accurate where it is small.
         """
         p, q = jnp.where(self.turned, above, below), jnp.where(self.turned, below, above)
         y = jnp.clip(self._distance(p, q), 0, self.width)
-        # Close to the far end the density is that of the end.
+        # Close to the far end, width - y cancels. Invert mass = density (r + end r^2 / 2) for the distance r instead.
         rest = self.width - y
         end = self.near + self.width
         beyond = q * self.mass / _relative_density(self.near, self.width)
@@ -114,7 +119,7 @@ class Cut:
         return jnp.where(self.turned, rest, y), jnp.where(self.turned, y, rest)
 
     def _distance(self, p: jax.Array, q: jax.Array) -> jax.Array:
-        """Return how far draws are from the nearer end, by whichever way is accurate; ways not needed cost nothing."""
+        """Return distances from ``near``, by the method that is accurate for each interval. Skip unused methods."""
         narrow, far = _is_narrow(self.near, self.width), self.near >= 1
         found = nothing = jnp.zeros_like(p + self.near)
         for suits, way in (
@@ -126,7 +131,7 @@ class Cut:
         return found
 
     def _in_narrow(self, p: jax.Array, q: jax.Array) -> jax.Array:
-        """Return distances where the density changes by less than a factor of e."""
+        """Return distances in narrow intervals: the quantile of an exponential density, then two Newton steps."""
         tilt = self.width * (self.near + 0.5 * self.width)
         flat = jnp.abs(tilt) < 1e-3
         tilt = jnp.clip(jnp.where(flat, 1, tilt), -1.5, 1.5)
@@ -136,7 +141,7 @@ class Cut:
         return y
 
     def _in_middle(self, p: jax.Array, q: jax.Array) -> jax.Array:
-        """Return distances by the quantiles of whichever tail is smaller."""
+        """Return distances by the normal quantile of the smaller of the two tails."""
         near = jnp.minimum(self.near, 1)
         scale = jnp.exp(-0.5 * jnp.square(near)) / np.sqrt(2 * np.pi)
         lower = ndtr(near) + scale * p * self.mass
@@ -145,12 +150,17 @@ class Cut:
         return self._close(p, jnp.where(lower < upper, x, -x) - self.near)
 
     def _in_tail(self, p: jax.Array, q: jax.Array) -> jax.Array:
-        """Return distances by the cumulative hazard, a convex function."""
+        """Return distances by inverting the cumulative hazard with Newton steps.
+
+        The cumulative hazard ``H(y) = y (near + y / 2) + ln(R(near) / R(near + y))`` is minus the log-probability of
+        exceeding ``near + y`` given that ``near`` is exceeded. It is convex, with ``H'(y) = 1 / R(near + y)``.
+        """
         near = jnp.maximum(self.near, 1)
         ratio = mills(near)
         hazard = 1 / ratio
         goal = -jnp.log(jnp.maximum(q + p * (1 - jnp.minimum(self.mass * hazard, 1)), jnp.finfo(ratio.dtype).tiny))
         slope = jnp.where(near > 30, 1 - 2 / jnp.square(near), hazard * (hazard - near))
+        # Start from the solution of H(y) = hazard y + slope y^2 / 2. The exact slope cancels for a large near.
         y = 2 * goal / (hazard + jnp.sqrt(jnp.square(hazard) + 2 * slope * goal))
         for _ in range(2):
             here = mills(near + y)
@@ -158,17 +168,18 @@ class Cut:
         return self._close(p, y)
 
     def _close(self, p: jax.Array, y: jax.Array) -> jax.Array:
-        """Return distances, those close to the end by the density there."""
+        """Return distances; those close to ``near`` by inverting the series ``D(y) = y - near y^2 / 2``."""
         mass = p * self.mass
         return jnp.where(mass * (1 + jnp.abs(self.near)) < 1e-2, mass * (1 + 0.5 * self.near * mass), y)
 
 
 def _is_narrow(near: jax.Array, width: jax.Array) -> jax.Array:
-    """Return whether the density changes by less than a factor of e within a width."""
+    """Return whether the density changes by less than a factor of e over the width."""
     return (jnp.abs(near) + 0.5 * width) * width < 1
 
 
 def _narrow_mass(near: jax.Array, y: jax.Array) -> jax.Array:
+    """Return ``D(y)`` by Gauss-Legendre quadrature with six nodes."""
     terms = [
         weight * _relative_density(near, (0.5 + place) * y)
         for place, weight in zip(_ABSCISSAS, _QUADRATURE_WEIGHTS, strict=True)
@@ -177,7 +188,7 @@ def _narrow_mass(near: jax.Array, y: jax.Array) -> jax.Array:
 
 
 def cut(low: jax.Array, width: jax.Array) -> Cut:
-    """Return the interval of the standard normal distribution that begins at ``low``."""
+    """Return the interval from ``low`` to ``low + width`` of the standard normal distribution."""
     turned = low + 0.5 * width < 0
     nearer = jnp.where(turned, -low - width, low)
     skipped = jnp.maximum(-REACH - nearer, 0)

@@ -1,9 +1,9 @@
 """Gamma, beta and Dirichlet variates with the signatures of ``jax.random``, many times faster on a CPU.
 
-Each draw is a quantile, so there is no rejection loop, and derivatives with respect to the concentrations come from
-ordinary differentiation. The numbers differ from those of ``jax.random`` for the same key; their distribution doesn't.
-Concentrations from 1e-3 to 1e6 are served, with a relative error of about 1e-6 in a float32 variate. A concentration
-of zero gives a gamma variate of zero, one below zero NaN.
+Each variate is a quantile. There is no rejection loop, and automatic differentiation gives the derivatives with respect
+to the concentrations. For the same key the numbers differ from those of ``jax.random``, but have the same distribution.
+Concentrations from 1e-3 to 1e6 are supported, with a relative error of about 1e-6 in a float32 variate. A concentration
+of zero gives a gamma variate of zero. A negative concentration gives NaN.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ BLOCK = 1 << 14
 """The quantile's coefficients are computed for at most this many concentrations at a time."""
 
 SHORT = 8
-"""With fewer draws than this of each concentration, sums over components are reductions rather than matrix products."""
+"""With fewer variates per concentration than this, sums over components are reductions, not matrix products."""
 
 
 def loggamma(
     key: jax.Array, a: ArrayLike, shape: int | Sequence[int] | None = None, dtype: DTypeLike | None = None
 ) -> jax.Array:
-    """Return logarithms of gamma variates: a drop-in for ``jax.random.loggamma``.
+    """Return logarithms of gamma variates: a drop-in replacement for ``jax.random.loggamma``.
 
-    Never ``-inf`` for a positive concentration (what a processor flushes to zero isn't): the smallest stop at the
-    lowest number of the dtype.
+    The result is finite for every positive concentration: values are at least the lowest finite number of the dtype.
+    Subnormal concentrations may count as zero, which gives ``-inf``.
 
     Args:
       key: a PRNG key.
@@ -58,9 +58,9 @@ def loggamma(
 def gamma(
     key: jax.Array, a: ArrayLike, shape: int | Sequence[int] | None = None, dtype: DTypeLike | None = None
 ) -> jax.Array:
-    """Return gamma variates: a drop-in for ``jax.random.gamma``.
+    """Return gamma variates: a drop-in replacement for ``jax.random.gamma``.
 
-    Small concentrations underflow to zero, as they must; ``loggamma`` doesn't.
+    Variates of small concentrations can underflow to zero. Those of ``loggamma`` do not.
 
     Args:
       key: a PRNG key.
@@ -82,13 +82,13 @@ def beta(
     shape: int | Sequence[int] | None = None,
     dtype: DTypeLike | None = None,
 ) -> jax.Array:
-    """Return beta variates: a drop-in for ``jax.random.beta``.
+    """Return beta variates: a drop-in replacement for ``jax.random.beta``.
 
     Args:
       key: a PRNG key.
       a: first concentrations.
       b: second concentrations.
-      shape: the result's shape, to which ``a`` and ``b`` broadcast; ``None`` for what they broadcast to.
+      shape: the result's shape, to which ``a`` and ``b`` broadcast; ``None`` for their broadcast shape.
       dtype: floating dtype of the result; ``None`` for JAX's default.
 
     >>> bool(abs(beta(jax.random.key(0), 1.0, 3.0, (100_000,)).mean() - 0.25) < 0.01)
@@ -106,12 +106,12 @@ def beta(
 def dirichlet(
     key: jax.Array, alpha: ArrayLike, shape: int | Sequence[int] | None = None, dtype: DTypeLike | None = None
 ) -> jax.Array:
-    """Return Dirichlet variates: a drop-in for ``jax.random.dirichlet``.
+    """Return Dirichlet variates: a drop-in replacement for ``jax.random.dirichlet``.
 
     Args:
       key: a PRNG key.
       alpha: concentrations, ``(..., K)``.
-      shape: the result's shape without its last axis, to which ``alpha.shape[:-1]`` broadcasts; ``None`` for that.
+      shape: the result's shape without its last axis; ``alpha.shape[:-1]`` must broadcast to it and is the default.
       dtype: floating dtype of the result; ``None`` for JAX's default.
 
     Returns:
@@ -149,7 +149,7 @@ def _simplex_draws(key: jax.Array, alpha: jax.Array, count: int) -> jax.Array:
 @functools.partial(jax.jit, static_argnames="count")
 def _log_draws(key: jax.Array, alpha: jax.Array, count: int) -> jax.Array:
     """Return ``count`` log-gamma variates of each of R concentrations, ``(R, count)``."""
-    alpha = lax.optimization_barrier(alpha)  # see unlifted
+    alpha = lax.optimization_barrier(alpha)  # see gamma_quantile.unlifted
     quantile_key, boost_key = jax.random.split(key)
     shape, kind = (alpha.size, count), bits_dtype(alpha.dtype)
     bits = jax.random.bits(quantile_key, shape, kind)
@@ -162,7 +162,7 @@ def _log_draws(key: jax.Array, alpha: jax.Array, count: int) -> jax.Array:
 
 
 def _in_blocks(bits: jax.Array, alpha: jax.Array) -> jax.Array:
-    """Return ``unlifted(bits, alpha)``, some concentrations at a time."""
+    """Return ``unlifted(bits, alpha)``, computed for ``BLOCK`` concentrations at a time."""
     num_blocks = -(-alpha.size // BLOCK)
     missing = num_blocks * BLOCK - alpha.size
     alphas = jnp.pad(alpha, (0, missing), constant_values=1).reshape(num_blocks, BLOCK)
@@ -175,7 +175,7 @@ def _sum_components(values: jax.Array) -> jax.Array:
     """Sum ``(R, K, L)`` over K, keeping the axis."""
     if values.shape[-1] < SHORT:
         return values.sum(-2, keepdims=True)
-    # As a matrix product: a reduction over a short leading axis is many times slower on a CPU.
+    # Sum by a matrix product: a reduction over a short leading axis is many times slower on a CPU.
     return jnp.matmul(jnp.ones((1, values.shape[-2]), values.dtype), values, precision=lax.Precision.HIGHEST)
 
 
@@ -200,7 +200,7 @@ def _result_shape(name: str, own: tuple[int, ...], shape: int | Sequence[int] | 
 
 
 def _split(shape: tuple[int, ...], own: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Split a result's shape: axes along which the concentrations do not vary, then the rest."""
+    """Split a result's shape into leading axes along which the concentrations do not vary, and the rest."""
     while own and own[0] == 1:
         own = own[1:]
     return shape[: len(shape) - len(own)], shape[len(shape) - len(own) :]

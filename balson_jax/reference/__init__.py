@@ -1,4 +1,4 @@
-"""The methods that the paper compares with, batched over problems by leading axes."""
+"""The methods that the paper compares with, plus ordinary least squares. Leading axes are batches of problems."""
 
 from .bayesian_lasso import BayesianLasso, bayesian_lasso
 from .interior_point import interior_point

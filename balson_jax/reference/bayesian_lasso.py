@@ -4,8 +4,8 @@
     theta_j | t_j^2, s^2  ~ N(0, s^2 t_j^2),    t_j^2 ~ Exp(l^2 / 2):    a Laplace prior of scale s / l
     s^2                   ~ 1 / s^2,            l^2 ~ Gamma(shape, rate)
 
-All conditional distributions are known: a Gaussian for theta, inverse Gaussians for ``1 / t_j^2``, an inverse gamma for
-``s^2`` and a gamma for ``l^2``. Noise and penalty are sampled unless they are given.
+All full conditionals are standard distributions: Gaussian for theta, inverse Gaussian for ``1 / t_j^2``, inverse gamma
+for ``s^2`` and gamma for ``l^2``. The noise s and the penalty l are sampled unless they are given.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ from ..problems.batching import map_blocks
 from ..problems.linear import LinearProblem, linear_problem
 
 SHAPE, RATE = 1.0, 1.78
-"""Of the gamma prior of the squared penalty, as in the paper on the Bayesian LASSO."""
+"""Shape and rate of the gamma prior on the squared penalty, as in Park and Casella (2008)."""
 
 BLOCK_ELEMENTS = 1 << 23
-"""Problems are sampled together as long as their draws, all kept for the median, hold no more numbers than this."""
+"""Largest number of values in the draws of problems sampled together. All draws are kept, for the median."""
 
 LARGEST_MEAN = 1e6
-"""Of the inverse Gaussian for a coefficient at zero; beyond, the distribution hardly changes."""
+"""Cap on the mean of the inverse Gaussian, which is infinite for a coefficient of zero. Higher caps change little."""
 
 
 class BayesianLasso(NamedTuple):
-    """What the Gibbs sampler found, with the batch axes leading.
+    """Posterior summaries from the Gibbs sampler, with the batch axes leading.
 
     Attributes:
       mean: posterior mean of theta, ``(..., K)``.
@@ -41,9 +41,9 @@ class BayesianLasso(NamedTuple):
       std: posterior standard deviation of theta, ``(..., K)``.
       noise: posterior mean of the noise's standard deviation, ``(...)``.
       penalty: posterior mean of the penalty l, ``(...)``.
-      r_hat: split R-hat of theta, ``(..., K)``; near 1 if the chains agree, infinite where they do not move or are
-        not finite, as where the target is zero. (It does not see rounding: in float32, noise below 1e-6 of the target
-        is lost.)
+      r_hat: split R-hat of theta, ``(..., K)``. It is near 1 if the chains agree, and infinite if they do not move or
+        are not finite, for example for a target of zeros. It does not detect rounding errors: in float32, noise below
+        1e-6 of the target is lost.
       ess: effective number of draws of theta, ``(..., K)``.
     """
 
@@ -69,33 +69,33 @@ def bayesian_lasso(
 ) -> BayesianLasso:
     """Sample the posterior of the Bayesian LASSO for one problem or a batch.
 
-    The prior of theta is Laplace with scale ``noise / penalty``. Unless given, the noise's variance has the prior
-    ``1 / variance``, and the squared penalty the prior Gamma(1, rate 1.78).
+    The prior of theta is Laplace with scale ``noise / penalty``. Unless they are given, the noise variance has the
+    prior density ``1 / variance`` and the squared penalty the prior Gamma(1, rate 1.78).
 
     Args:
-      key: a PRNG key; all problems of a batch use the same random numbers, as if fitted one by one with this key.
+      key: a PRNG key. All problems of a batch use the same random numbers, as if each were fitted with this key.
       design: ``(..., N, K)``.
       target: ``(..., N)``.
       noise: the noise's standard deviation, one number for all problems; ``None`` to sample it.
       penalty: one number for all problems, in units of the noise; ``None`` to sample it.
-      num_draws: draws of each chain that are kept, even and at least 4.
-      warm_up: draws of each chain before these.
-      num_chains: chains, whose agreement is the test of convergence.
+      num_draws: draws kept from each chain; even and at least 4.
+      warm_up: draws discarded at the start of each chain.
+      num_chains: number of independent chains, compared by R-hat.
 
     Returns:
-      A ``BayesianLasso``: mean, median, standard deviation, and whether the chains converged.
+      A ``BayesianLasso``: mean, median, standard deviation and convergence diagnostics.
     """
     key = validation.typed_key(key)
     validation.require_at_least("num_draws", num_draws, 4)
     validation.require_at_least("warm_up", warm_up, 0)
     validation.require_at_least("num_chains", num_chains, 1)
     if num_draws % 2:
-        raise ValueError(f"num_draws={num_draws} must be even, as chains are split in halves")
+        raise ValueError(f"num_draws={num_draws} must be even, because chains are split in halves")
     for name, value in (("noise", noise), ("penalty", penalty)):
         if value is not None:
             value = validation.float_array(name, value)
             if value.ndim:
-                raise ValueError(f"{name} has shape {value.shape}; pass one number, which serves all problems")
+                raise ValueError(f"{name} has shape {value.shape}; pass one number for all problems")
             validation.require_positive(name, value)
     problem = linear_problem(design, target, noise=1.0)
     return _sample(key, problem, noise, penalty, num_draws, warm_up, num_chains)
@@ -123,7 +123,8 @@ def _chain(key, problem: LinearProblem, noise, penalty, num_draws: int, warm_up:
     def step(state, key):
         before, variance, inverse_spread, square_penalty = state
         theta_key, variance_key, spread_key, penalty_key = jax.random.split(key, 4)
-        # In units of the prior's spread: the identity and a Gram matrix, and as much more as rounding may take away.
+        # In units of the prior's standard deviations the precision is the identity plus a scaled Gram matrix. The ridge
+        # makes up for rounding, so that the Cholesky factor exists.
         spread = lax.rsqrt(inverse_spread)
         precision = jnp.eye(num_components, dtype=dtype) + spread[:, None] * gram * spread
         ridge = jnp.finfo(dtype).eps * jnp.trace(precision) * jnp.eye(num_components, dtype=dtype)
@@ -137,6 +138,8 @@ def _chain(key, problem: LinearProblem, noise, penalty, num_draws: int, warm_up:
             rate = 0.5 * (residual + inverse_spread @ jnp.square(theta))
             shape = 0.5 * (problem.num_rows + num_components)
             variance = rate / random.gamma(variance_key, shape, dtype=dtype)
+        # 1 / t_j^2 is inverse Gaussian with mean l s / |theta_j| and shape l^2, which is l^2 times one with mean
+        # s / (l |theta_j|) and shape 1.
         tiny = jnp.finfo(dtype).tiny
         mean = jnp.sqrt(variance / jnp.maximum(square_penalty * jnp.square(theta), tiny))
         unit = _inverse_gaussian(spread_key, jnp.minimum(mean, LARGEST_MEAN))
@@ -157,9 +160,10 @@ def _chain(key, problem: LinearProblem, noise, penalty, num_draws: int, warm_up:
 
 
 def _inverse_gaussian(key: jax.Array, mean: jax.Array) -> jax.Array:
-    """Draw from inverse Gaussian distributions of shape 1, by Michael, Schucany and Haas.
+    """Draw from inverse Gaussian distributions of shape 1 by the method of Michael, Schucany and Haas (1976).
 
-    Unlike ``jax.random.wald`` without a difference of large numbers: for a mean of 1e4, float32 has no digits left.
+    ``jax.random.wald`` subtracts large numbers; for a mean of 1e4 it has no correct digits left in float32. This
+    function avoids the subtraction.
     """
     normal_key, uniform_key = jax.random.split(key)
     half = 0.5 * mean * jnp.square(jax.random.normal(normal_key, mean.shape, mean.dtype))
@@ -169,7 +173,7 @@ def _inverse_gaussian(key: jax.Array, mean: jax.Array) -> jax.Array:
 
 
 def _summary(theta: jax.Array, noise: jax.Array, penalty: jax.Array) -> BayesianLasso:
-    """Summarise draws of several chains, ``(chains, draws, K)`` and ``(chains, draws)``."""
+    """Summarise the draws of all chains, ``(chains, draws, K)`` and ``(chains, draws)``."""
     flat = theta.reshape(-1, theta.shape[-1])
     r_hat, ess = convergence(theta)
     return BayesianLasso(flat.mean(0), jnp.median(flat, axis=0), flat.std(0), noise.mean(), penalty.mean(), r_hat, ess)
@@ -178,8 +182,8 @@ def _summary(theta: jax.Array, noise: jax.Array, penalty: jax.Array) -> Bayesian
 def convergence(draws: jax.Array) -> tuple[jax.Array, jax.Array]:
     """Return split R-hat and the effective number of draws of chains ``(chains, draws, ...)``.
 
-    As in Gelman et al., Bayesian Data Analysis: autocorrelations from the split chains, summed while sums of
-    neighbouring pairs stay positive.
+    As in Gelman et al., Bayesian Data Analysis. Autocorrelations of the split chains are summed in pairs of lags, up to
+    the first pair whose sum is not positive (Geyer 1992). The effective number of S draws is at most ``S log10(S)``.
     """
     num_chains, num_draws = draws.shape[:2]
     half = num_draws // 2

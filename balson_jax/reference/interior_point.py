@@ -1,4 +1,4 @@
-"""The constrained problem of the paper's equation 1, by the interior point that ``least_squares`` uses."""
+"""The constrained least-squares problem of the paper's equation 1, by the interior-point solver ``least_squares``."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from ..problems.linear import linear_problem
 def interior_point(
     design: Any, target: Any, total: Any = 1.0, constraint: Literal["at_most", "equal"] = "at_most"
 ) -> jax.Array:
-    """Return the theta >= 0 that minimises ``|target - design @ theta|`` with a bound on its sum, ``(..., K)``.
+    """Return the theta >= 0 that minimises ``|target - design @ theta|`` under a constraint on its sum, ``(..., K)``.
 
     Args:
       design: ``(..., N, K)``.
       target: ``(..., N)``.
-      total: the bound, a number or one per problem. One far above the solution's sum costs digits in float32.
+      total: the bound, one number or one per problem. A bound far above the solution's sum loses digits in float32.
       constraint: ``"at_most"`` for ``sum(theta) <= total``, ``"equal"`` for ``sum(theta) = total``.
 
     >>> import jax.numpy as jnp

@@ -18,7 +18,7 @@ from ..problems.linear import LinearProblem, linear_problem
 
 MAX_SWEEPS = 20_000
 MEMORY = 5
-"""Sweeps between two extrapolations."""
+"""Number of sweeps between two extrapolations."""
 
 
 class Lasso(NamedTuple):
@@ -26,9 +26,9 @@ class Lasso(NamedTuple):
 
     Attributes:
       theta: the solution, ``(..., K)``.
-      gap: how far the objective can be above its minimum, to rounding: the duality gap. It says nothing where the
-        penalty is 0, as there it is the whole objective.
-      sweeps: how many times coordinate descent went through the components.
+      gap: the duality gap, an upper bound, up to rounding, on how far the objective is above its minimum. For a penalty
+        of 0 it is uninformative: it equals the objective.
+      sweeps: number of passes of coordinate descent over the components.
     """
 
     theta: jax.Array
@@ -42,11 +42,11 @@ def lasso(design: Any, target: Any, penalty: Any, positive: bool = False, tolera
     Args:
       design: ``(..., N, K)``.
       target: ``(..., N)``.
-      penalty: a number, or an array whose axes broadcast against the batch: for a path, ``penalties`` with a single
-        problem, or ``penalties[:, None]`` with a batch.
+      penalty: a number, or an array that broadcasts against the batch. For a regularisation path pass ``penalties``
+        with a single problem, or ``penalties[:, None]`` with a batch.
       positive: whether theta must be nonnegative.
-      tolerance: the duality gap at which to stop, as a share of ``|target|^2 / 2N``; ``None`` for what the dtype
-        allows. It also stops where theta does not move any more.
+      tolerance: stop at this duality gap, as a fraction of ``|target|^2 / 2N``. ``None`` means 1e-6 in float32 and
+        1e-12 in float64. The solver also stops when theta no longer changes.
 
     Returns:
       A ``Lasso``.
@@ -62,9 +62,9 @@ def lasso(design: Any, target: Any, penalty: Any, positive: bool = False, tolera
     except ValueError:
         raise ValueError(
             f"penalty has shape {penalty.shape}, which doesn't broadcast against the batch {problem.batch_shape}; "
-            "for a path over a batch pass penalties with a trailing axis of 1 for each axis of the batch"
+            "for a path over a batch, give penalties one trailing axis of length 1 per batch axis"
         ) from None
-    # There is no total here; in its place the penalty, also one number per problem, is batched like the rest.
+    # LASSO has no total. Its field carries the penalty, so that the penalty is batched with the rest of the problem.
     problem = dataclasses.replace(problem, total=penalty.astype(problem.dtype))
     if tolerance is None:
         tolerance = 1e-6 if problem.dtype == jnp.float32 else 1e-12
@@ -98,7 +98,9 @@ def _descend(problem: LinearProblem, tolerance: jax.Array, positive: bool) -> La
         shrink = jnp.minimum(1.0, weight / jnp.where(largest > 0, largest, 1))
         shrink = jnp.where(largest > 0, shrink, 1.0)
         length = jnp.square(residual).sum() + 2 * problem.rest
-        # Primal minus dual objective, as a sum of terms none of which is large where the gap is small.
+        # Primal minus dual objective at the dual point shrink * residual, expanded with target = residual + A theta:
+        # (1 - shrink)^2 |residual|^2 / 2 + weight |theta|_1 - shrink residual'A theta. If the gap is small, so is every
+        # term.
         slack = weight * jnp.abs(theta) - shrink * correlation * theta
         return 0.5 * jnp.square(1 - shrink) * length + slack.sum()
 
@@ -107,7 +109,7 @@ def _descend(problem: LinearProblem, tolerance: jax.Array, positive: bool) -> La
         return 0.5 * jnp.square(residual).sum() + weight * jnp.abs(theta).sum()
 
     def sweep(theta, _):
-        residual = problem.projection - factor @ theta  # anew, so that roundings do not add up
+        residual = problem.projection - factor @ theta  # recomputed, so that rounding errors do not accumulate
         theta, _ = lax.fori_loop(0, num_components, step, (theta, residual))
         return theta, theta
 
@@ -131,9 +133,9 @@ def _descend(problem: LinearProblem, tolerance: jax.Array, positive: bool) -> La
 
 
 def _extrapolate(path: jax.Array) -> jax.Array:
-    """Return Anderson's guess at the limit of successive iterates ``(MEMORY + 1, K)``; not finite where it has none.
+    """Return Anderson's extrapolation of successive iterates ``(MEMORY + 1, K)``; it may be non-finite.
 
-    The combination of iterates, with weights that add to one, whose next step would be the shortest.
+    It is the affine combination of the iterates whose combined step is shortest (Bertrand and Massias 2021).
     """
     steps = jnp.diff(path, axis=0)
     gram = steps @ steps.T
@@ -145,13 +147,13 @@ def _extrapolate(path: jax.Array) -> jax.Array:
 def lasso_within(design: Any, target: Any, total: Any = 1.0) -> jax.Array:
     """Return the theta that minimises ``|target - design @ theta|`` with ``|theta|_1 <= total``, ``(..., K)``.
 
-    Theta is the difference of two nonnegative vectors, and what is left of the total goes to a component that does
-    nothing: a problem on the simplex, which the interior point of ``least_squares`` solves.
+    Theta is written as the difference of two nonnegative vectors, and an extra component with a zero column takes up
+    the slack. This is a problem on the simplex, which ``least_squares`` solves by an interior-point method.
 
     Args:
       design: ``(..., N, K)``.
       target: ``(..., N)``.
-      total: the bound, a number or one per problem. One far above the solution's norm costs digits in float32.
+      total: the bound, one number or one per problem. A bound far above the solution's norm loses digits in float32.
 
     >>> [round(x, 3) for x in lasso_within(jnp.eye(2), jnp.array([2.0, -0.5])).tolist()]
     [1.0, 0.0]
@@ -162,21 +164,21 @@ def lasso_within(design: Any, target: Any, total: Any = 1.0) -> jax.Array:
 def cross_validated_penalty(
     design: Any, target: Any, penalties: Any, folds: int = 5, positive: bool = False
 ) -> jax.Array:
-    """Return the penalty with the smallest error on rows left out, one per problem.
+    """Return the penalty with the smallest cross-validation error, one per problem.
 
-    Row i is left out in fold ``i % folds``.
+    Row i is held out in fold ``i % folds``.
 
     Args:
       design: ``(..., N, K)``.
       target: ``(..., N)``.
       penalties: candidates, ``(L,)``.
-      folds: how many times a share of the rows is left out.
+      folds: number of folds, from 2 to the number of rows.
       positive: whether theta must be nonnegative.
     """
     design, target = validation.float_array("design", design), validation.float_array("target", target)
     penalties = validation.float_array("penalties", penalties, design.dtype)
     if penalties.ndim != 1 or not penalties.size:
-        raise ValueError(f"penalties has shape {penalties.shape}; pass a list of at least one")
+        raise ValueError(f"penalties has shape {penalties.shape}; pass a list of one or more numbers")
     num_rows = design.shape[-2]
     validation.require_at_least("folds", folds, 2)
     if folds > num_rows:

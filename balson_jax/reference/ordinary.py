@@ -1,4 +1,4 @@
-"""Ordinary least squares: no constraint, no prior."""
+"""Ordinary least squares, without a constraint or a prior."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ..problems.linear import linear_problem
 
 
 def ordinary(design: Any, target: Any) -> jax.Array:
-    """Return the theta of least norm among those that minimise ``|target - design @ theta|``, ``(..., K)``.
+    """Return the theta that minimises ``|target - design @ theta|``, ``(..., K)``; of several, that of least norm.
 
     >>> ordinary(jnp.eye(2), jnp.array([3.0, -1.0])).tolist()
     [3.0, -1.0]
