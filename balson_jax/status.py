@@ -1,4 +1,4 @@
-"""What can be wrong with a fit, as an integer that survives a trace."""
+"""The status of a fit: integer flags for problems that were found. They can be computed inside ``jit``."""
 
 from __future__ import annotations
 
@@ -6,18 +6,18 @@ import enum
 
 
 class Status(enum.IntFlag):
-    """The verdict on a fit: ``OK``, or a sum of troubles, which ``explain`` puts in words.
+    """The status of a fit: ``OK``, or a combination of flags. ``explain`` says what they mean and what to do.
 
     Attributes:
-      OK: no trouble found.
+      OK: no problem found.
       LOW_ESS: fewer than 100 effective draws.
-      HIGH_PARETO_K: a few weights dominate.
-      BUDGET: rejection sampling ran out of proposals.
-      NONFINITE: a number was not finite, or out of its domain.
-      ENVELOPE: rejection sampling of a model met a better fit than its bound allows.
-      IMPROPER: a perfect fit, and noise to be estimated.
-      ROUNDING: the rounding of the data moves the answer.
-      HIGH_RHAT: Markov chains have not come to agree.
+      HIGH_PARETO_K: a few weights dominate the estimate.
+      BUDGET: rejection sampling used up its proposals.
+      NONFINITE: a number was not finite, or outside its domain.
+      ENVELOPE: in rejection sampling, a model fitted better than its bound allows.
+      IMPROPER: the fit is perfect and the noise is to be estimated, so the posterior is improper.
+      ROUNDING: rounding errors of the data change the answer.
+      HIGH_RHAT: Markov chains do not agree.
 
     >>> Status(3)
     <Status.LOW_ESS|HIGH_PARETO_K: 3>
@@ -34,50 +34,51 @@ class Status(enum.IntFlag):
     HIGH_RHAT = 128
 
     def explain(self) -> str:
-        """Return what the troubles mean and what to do about them, one sentence each."""
-        return " ".join(text for flag, text in _MEANING.items() if flag in self) or "No trouble found."
+        """Return what the flags mean and what to do about them."""
+        return " ".join(text for flag, text in _MEANING.items() if flag in self) or "No problem found."
 
 
 MIN_ESS = 100
-"""Fewer effective draws than this set ``LOW_ESS``."""
+"""``LOW_ESS`` is set below this effective sample size."""
 
 MAX_RHAT = 1.01
-"""A larger R-hat than this sets ``HIGH_RHAT``."""
+"""``HIGH_RHAT`` is set above this R-hat."""
 
 _MEANING = {
     Status.NONFINITE: (
-        "NONFINITE: an input was not finite or not positive, a model returned NaN, or a number overflowed; the results "
-        "are NaN or meaningless."
+        "NONFINITE: an input was not finite or not positive, a model returned NaN, or a number overflowed. The results "
+        "are NaN or meaningless. Check the inputs, and the values that a model returns."
     ),
     Status.IMPROPER: (
-        "IMPROPER: the model fits the target perfectly, to rounding, so that the noise could be infinitely small and "
-        'noise="estimate" has no posterior. State the noise, or give it an InverseGamma prior with a larger scale.'
+        "IMPROPER: the model fits the target perfectly, up to rounding. The noise could be arbitrarily small, and with "
+        'noise="estimate" the posterior is improper. State the noise, or give it an InverseGamma prior with a larger '
+        "scale."
     ),
     Status.ROUNDING: (
-        "ROUNDING: design and target are so large beside the noise that their rounding moves the answer. Subtract what "
-        "they have in common, or work in float64 (jax.config.update('jax_enable_x64', True))."
+        "ROUNDING: design and target are so large compared with the noise that rounding errors change the answer. "
+        "Subtract an offset that they have in common, or work in float64 (jax.config.update('jax_enable_x64', True))."
     ),
     Status.ENVELOPE: (
-        "ENVELOPE: draws lay above the envelope of rejection sampling, so that its answer is distorted: the bound of "
-        "the model's residuals is wrong. Give a smaller bound, or use importance sampling."
+        "ENVELOPE: some draws fit better than the bound on the model's residuals allows. The bound is wrong, and the "
+        "answer of rejection sampling is biased. Pass a smaller bound, or use importance sampling."
     ),
     Status.BUDGET: (
-        "BUDGET: max_proposals were spent before num_draws were accepted; the accepted ones were used "
-        "(the prior's moments if none was). Raise max_proposals or use importance sampling."
+        "BUDGET: max_proposals was reached before num_draws draws were accepted. The results use the accepted draws, "
+        "or the prior's moments if there are none. Raise max_proposals or use importance sampling."
     ),
     Status.HIGH_RHAT: (
-        f"HIGH_RHAT: independent chains have not come to agree (R-hat above {MAX_RHAT}) within max_moves: the "
-        "posterior may have several peaks, or be narrower than rounding. Raise max_moves, or work in float64."
+        f"HIGH_RHAT: independent chains do not agree after max_moves (R-hat above {MAX_RHAT}). The posterior may have "
+        "several modes, or be narrower than rounding errors. Raise max_moves, or work in float64."
     ),
     Status.LOW_ESS: (
-        f"LOW_ESS: fewer than {MIN_ESS} effective draws (in some round): the spread can't be trusted. Take "
-        f"{MIN_ESS} / ess times as many draws (of chains: a larger max_moves), or let "
-        'method="auto" choose, if it did not.'
+        f"LOW_ESS: fewer than {MIN_ESS} effective draws (in at least one round). The spread can't be trusted. Take "
+        f"{MIN_ESS} / ess times as many draws (for chains, raise max_moves), or use "
+        'method="auto" if you did not.'
     ),
     Status.HIGH_PARETO_K: (
-        "HIGH_PARETO_K: a few weights dominate, so that even ess is doubtful: the proposal hardly meets the posterior. "
-        'Several times as many draws may cure it, or not even hundreds; method="tg" and "hit_and_run" are made for it, '
-        'and "auto" takes them where they are needed.'
+        "HIGH_PARETO_K: a few weights dominate, because the proposal covers the posterior poorly. Even ess is "
+        'unreliable. More draws may not help. Use method="tg" or "hit_and_run", which are made for narrow posteriors, '
+        'or "auto", which chooses them where they are needed.'
     ),
 }
-"""Causes come before what follows from them."""
+"""The meaning of each flag. Causes come before their consequences."""

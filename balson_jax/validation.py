@@ -1,7 +1,7 @@
-"""Checks of what users pass in: concrete values are inspected, traced ones only by shape and dtype.
+"""Checks of user input. Concrete arrays are checked by value, traced ones only by shape and dtype.
 
-Every message names the argument, what was found and what to do. Inside a trace values are unknown; there the
-same troubles end in ``Posterior.status``.
+Every message names the argument, what was found and what to do. Inside a trace values are unknown, and invalid ones are
+reported by ``Posterior.status`` instead.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ import numpy as np
 
 
 def is_concrete(value: Any) -> bool:
-    """Return whether ``value`` is known now, and not a tracer."""
+    """Return whether ``value`` is concrete, that is, not a tracer."""
     return not isinstance(value, jax.core.Tracer)
 
 
 def is_local(value: Any) -> bool:
-    """Return whether no part of an array is known to be in the memory of another process."""
+    """Return False if an array is known to have shards in another process, otherwise True."""
     return not isinstance(value, jax.Array) or not is_concrete(value) or value.is_fully_addressable
 
 
 def float_array(name: str, value: Any, dtype: Any = None) -> jax.Array:
-    """Return ``value`` as a real floating array (half precision becomes float32), or raise naming it."""
+    """Return ``value`` as a real floating array (half precision becomes float32), or raise ``ValueError``."""
     if not isinstance(value, jax.Array):
         try:
             value = np.asarray(value)
@@ -44,7 +44,7 @@ def float_array(name: str, value: Any, dtype: Any = None) -> jax.Array:
 
 
 def _not_numbers(value: jax.Array | np.ndarray) -> str:
-    """Return what an array holds instead of numbers, and what to do."""
+    """Return the end of an error message: what the array holds instead of numbers, and what to pass."""
     if value.dtype != object and not np.issubdtype(value.dtype, np.character):
         return f"has dtype {value.dtype}; pass real numbers, for instance float32"
     odd = next((item for item in np.ravel(value).tolist() if not isinstance(item, (int, float))), None)
@@ -56,20 +56,20 @@ def _not_numbers(value: jax.Array | np.ndarray) -> str:
 
 
 def _shown(value: Any) -> str:
-    """Return a short description of anything."""
+    """Return a short description of a value for error messages."""
     return repr(value) if value is None or isinstance(value, (int, float, str)) else f"a {type(value).__name__}"
 
 
 def known(value: Any) -> np.ndarray | None:
-    """Return what is known of an array now: nothing of a tracer, or of shards on other hosts."""
+    """Return an array's values, or ``None`` for a tracer or an array with shards on other hosts."""
     if not is_concrete(value) or not is_local(value):
         return None
-    # In NumPy: inside a trace jax.numpy would stage the check, and its outcome would be unknown.
+    # Use NumPy: inside a trace jax.numpy would stage the check, and its result would be a tracer.
     return np.asarray(value)
 
 
 def _refuse(name: str, value: np.ndarray, good: np.ndarray, remedy: str) -> None:
-    """Raise at the first entry that is not good."""
+    """Raise ``ValueError`` for the first entry that is not good, if there is one."""
     if good.all():
         return
     index = np.unravel_index(int(np.argmin(good)), good.shape)
@@ -78,7 +78,7 @@ def _refuse(name: str, value: np.ndarray, good: np.ndarray, remedy: str) -> None
 
 
 def require_finite(name: str, value: jax.Array, remedy: str) -> None:
-    """Raise at the first NaN or infinity of a concrete array."""
+    """Raise for the first NaN or infinity of a concrete array."""
     values = known(value)
     if values is not None:
         _refuse(name, values, np.isfinite(values), remedy)
@@ -99,7 +99,7 @@ def require_nonnegative(name: str, value: jax.Array) -> None:
 
 
 def require_broadcast(name: str, shape: tuple[int, ...], batch: tuple[int, ...]) -> None:
-    """Raise unless the axes of an argument broadcast with those of the batch."""
+    """Raise unless an argument's batch axes broadcast with those of the problems."""
     try:
         np.broadcast_shapes(shape, batch)
     except ValueError:
@@ -139,7 +139,7 @@ def require_choice(name: str, value: Any, known: tuple[str, ...]) -> None:
 
 
 def typed_key(key: Any) -> jax.Array:
-    """Return ``key`` as a typed PRNG key; an old-style uint32 key is wrapped, a number is refused."""
+    """Return ``key`` as a typed PRNG key. Raw uint32 keys are wrapped; anything else raises ``ValueError``."""
     remedy = "make one with jax.random.key(0)"
     if not isinstance(key, (jax.Array, np.ndarray)):
         raise ValueError(f"key is {_shown(key)}, not a PRNG key; {remedy}")

@@ -1,4 +1,4 @@
-"""Where a problem lives: the mesh of devices, which of its axes split the batch, and which hold copies."""
+"""Placement of a problem on a device mesh: which mesh axes split the batch, and along which it is replicated."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ AxisNames = str | tuple[str, ...] | None
 
 
 class Placement(NamedTuple):
-    """How a problem lies on a mesh.
+    """The placement of a problem on a mesh.
 
     Attributes:
-      mesh: the devices.
-      batch: for each axis of the batch, the mesh axes that split it, or ``None``.
-      copies: the mesh axes along which all devices hold the same; there the draws are divided.
+      mesh: the device mesh.
+      batch: for each batch axis, the mesh axes that split it, or ``None``.
+      copies: the mesh axes along which the problem is replicated. Draws are divided over them.
     """
 
     mesh: Mesh
@@ -27,7 +27,7 @@ class Placement(NamedTuple):
     copies: tuple[str, ...]
 
     def specs(self, problem: Problem) -> Problem:
-        """Return the partition of each leaf: split where it has the batch's axes, and a copy elsewhere."""
+        """Return the partition spec of each leaf: split along the batch axes that it has, otherwise replicated."""
 
         def spec(leaf, event_ndim):
             own = leaf.shape[: leaf.ndim - event_ndim]
@@ -37,7 +37,7 @@ class Placement(NamedTuple):
         return problem.map_leaves(spec)
 
     def place(self, problem: Problem) -> Problem:
-        """Return the problem with its leaves on the devices where they belong."""
+        """Return the problem with its leaves on their devices."""
 
         def put(leaf, spec):
             sharding = NamedSharding(self.mesh, spec)
@@ -51,7 +51,7 @@ class Placement(NamedTuple):
 
 
 def placement_of(problem: Problem) -> Placement | None:
-    """Return how a problem lies on a mesh of several devices; ``None`` on one device, or inside a trace."""
+    """Return a problem's placement on a mesh of several devices; ``None`` on one device or inside a trace."""
     leaves = jax.tree.leaves(problem)
     if not all(isinstance(leaf, jax.Array) and validation.is_concrete(leaf) for leaf in leaves):
         return None
@@ -73,8 +73,8 @@ def placement_of(problem: Problem) -> Placement | None:
 
 
 def on_mesh(mesh: Mesh, batch: tuple[AxisNames, ...]) -> Placement:
-    """Return a placement; mesh axes of length above one that do not split the batch hold copies."""
+    """Return a placement. The problem is replicated along mesh axes of length above one that do not split the batch."""
     used = {name for axes in batch if axes for name in ((axes,) if isinstance(axes, str) else axes)}
     copies = tuple(name for name in mesh.axis_names if name not in used and mesh.shape[name] > 1)
-    # Axes of whatever type the user's mesh has become automatic ones: a posterior is then an array like any other.
+    # Make all mesh axes automatic, whatever their type in the user's mesh, so that results are ordinary arrays.
     return Placement(Mesh(mesh.devices, mesh.axis_names), batch, copies)

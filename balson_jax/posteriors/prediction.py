@@ -1,4 +1,4 @@
-"""What weighted draws of theta say: quantiles, samples, curves."""
+"""Quantiles, samples and predicted curves from weighted draws of theta."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from jax.scipy.special import ndtr
 
 BISECTION_STEPS = 30
 CURVE_ELEMENTS = 1 << 22
-"""Curves of kept draws are computed for as many problems at a time as hold no more numbers than this."""
+"""Largest number of curve values computed at a time. It bounds the memory of ``curves``."""
 
 
 class Prediction(NamedTuple):
-    """What the posterior says of a curve; each field has the curve's shape, after the batch's axes."""
+    """Posterior mean, standard deviation and band of a curve. Fields have the batch's axes, then the curve's."""
 
     mean: jax.Array
     std: jax.Array
@@ -28,11 +28,11 @@ class Prediction(NamedTuple):
 
 @jax.jit
 def quantiles(values: jax.Array, weights: jax.Array, tail: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Return the quantiles at ``tail`` and ``1 - tail`` of weighted values, over the last axis."""
+    """Return the ``tail`` and ``1 - tail`` quantiles of weighted values over the last axis."""
     weights = jnp.broadcast_to(weights, values.shape)
     order = jnp.argsort(values, axis=-1)
     values, weights = jnp.take_along_axis(values, order, -1), jnp.take_along_axis(weights, order, -1)
-    # A draw stands in the middle of its weight; those of no weight are nowhere.
+    # Midpoint ranks; draws of zero weight are excluded.
     ranks = jnp.where(weights > 0, jnp.cumsum(weights, -1) - 0.5 * weights, jnp.nan)
 
     def interpolate(ranks, values, at):
@@ -52,7 +52,7 @@ def quantiles(values: jax.Array, weights: jax.Array, tail: jax.Array) -> tuple[j
 
 @jax.jit
 def resample(draws: jax.Array, weights: jax.Array, uniforms: jax.Array) -> jax.Array:
-    """Return draws ``(..., n, P)`` chosen by weight, from uniforms ``(..., n)``."""
+    """Resample draws by weight: ``(..., n, P)`` from draws ``(..., D, P)`` and uniforms ``(..., n)``."""
     ranks = jnp.cumsum(weights, -1)
     ranks = ranks / ranks[..., -1:]
     find = jnp.vectorize(functools.partial(jnp.searchsorted, side="right"), signature="(d),(n)->(n)")
@@ -63,7 +63,7 @@ def resample(draws: jax.Array, weights: jax.Array, uniforms: jax.Array) -> jax.A
 def _noisy_quantile(
     values: jax.Array, weights: jax.Array, noise: jax.Array, mean: jax.Array, std: jax.Array, probability: jax.Array
 ) -> jax.Array:
-    """Return a quantile of weighted values, over the last axis, each with normal noise added; by bisection."""
+    """Return a quantile of a mixture of normals with weighted means ``values`` on the last axis, by bisection."""
 
     def halve(_, bracket):
         low, high = bracket
@@ -83,15 +83,15 @@ def curves(
     noise: jax.Array | None,
     design: jax.Array | None = None,
 ) -> Prediction:
-    """Return what weighted draws say of ``model(theta)``, or of ``model(design, theta)``, problem by problem.
+    """Return the posterior of ``model(theta)``, or of ``model(design, theta)``, for each problem.
 
     Args:
-      draws: ``(..., D, P)``.
-      weights: ``(..., D)``, of sum one.
+      draws: draws of theta, ``(..., D, P)``.
+      weights: weights of the draws, ``(..., D)``, which sum to one.
       model: a function of theta, or of a design and theta.
       level: probability of the band.
-      noise: standard deviation of new observations, ``(...)``, or ``None`` for the curve itself.
-      design: ``(..., N, P)``, or ``(N, P)`` if shared.
+      noise: standard deviation of the noise of new observations, ``(...)``, or ``None`` to predict the curve itself.
+      design: ``(..., N, P)``, or ``(N, P)`` if shared by the problems.
     """
     batch, tail = weights.shape[:-1], 0.5 * (1 - jnp.asarray(level, draws.dtype))
     draws, weights = draws.reshape(-1, *draws.shape[-2:]), weights.reshape(-1, weights.shape[-1])

@@ -1,8 +1,8 @@
-"""Arrays on disk that are filled piece by piece, and survive an interruption.
+"""Arrays on disk that are written piece by piece, so that an interrupted run can resume.
 
-A directory holds one ``.npy`` file per array, ``arguments.json`` with a digest of what the results were computed
-from, and ``finished.txt`` with one line per finished piece. A line is written after its piece is on disk, so whatever
-``finished.txt`` names is whole.
+A directory holds one ``.npy`` file per array, ``arguments.json`` with digests of the arguments that the results were
+computed from, and ``finished.txt`` with one line per finished piece. A line is written after its piece is on disk, so
+every piece listed in ``finished.txt`` is complete.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ WORDS = "words"
 
 
 def digest(*values: Any) -> str:
-    """Return a short digest of arrays and of anything else by its representation."""
+    """Return a short digest of values: of arrays by their contents, of anything else by its ``repr``."""
     state = hashlib.sha256()
     for value in values:
         if isinstance(value, np.ndarray):
@@ -36,13 +36,13 @@ def digest(*values: Any) -> str:
 
 
 def save(path: str | os.PathLike, arrays: Mapping[str, np.ndarray], words: Mapping[str, Any]) -> None:
-    """Write named arrays, and words about them, to one ``.npz`` file."""
+    """Write named arrays and JSON metadata (``words``) to one ``.npz`` file."""
     with pathlib.Path(path).open("wb") as file:
         np.savez(file, allow_pickle=False, **arrays, **{WORDS: np.asarray(json.dumps(dict(words)))})
 
 
 def load(path: str | os.PathLike) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-    """Return the arrays and words that ``save`` wrote."""
+    """Return the arrays and the metadata that ``save`` wrote."""
     foreign = f"path={str(path)!r} is not a saved posterior; pass a file that Posterior.save wrote"
     try:
         file = np.load(path, allow_pickle=False)
@@ -65,16 +65,16 @@ class ArrayStore:
         layout: Mapping[str, tuple[tuple[int, ...], np.dtype]],
         num_pieces: int,
     ) -> None:
-        """Open a directory, new or of an interrupted run; or, with ``None``, make arrays in memory.
+        """Create a directory or open that of an earlier run. With ``None``, create arrays in memory.
 
         Args:
-          directory: where the arrays are.
-          arguments: what the results depend on, by name; compared with those of an earlier run.
+          directory: the directory of the arrays, or ``None``.
+          arguments: digests of everything the results depend on, by name. They must equal those of the earlier run.
           layout: shape and dtype of each array.
-          num_pieces: how many pieces there are.
+          num_pieces: number of pieces.
 
         Raises:
-          ValueError: if the directory belongs to something else, or is damaged.
+          ValueError: if the directory holds other files or results for other arguments, or is damaged.
         """
         self._directory = None if directory is None else pathlib.Path(directory)
         self.finished: set[int] = set()
@@ -93,11 +93,11 @@ class ArrayStore:
             for name, (shape, dtype) in layout.items()
         }
         if is_new:
-            # Last: a directory with this file has all its arrays.
+            # Written last, so that a directory with this file has all its arrays.
             _write_whole(self._directory / ARGUMENTS, json.dumps(dict(arguments), indent=2) + "\n")
 
     def write(self, piece: int, rows: slice, values: Mapping[str, np.ndarray]) -> None:
-        """Store one piece of every array, and note that it is finished."""
+        """Store one piece of every array, and record that it is finished."""
         for name, array in self._arrays.items():
             array[rows] = values[name][: rows.stop - rows.start]
             if isinstance(array, np.memmap):
@@ -110,14 +110,14 @@ class ArrayStore:
                 os.fsync(file.fileno())
 
     def results(self) -> dict[str, np.ndarray]:
-        """Return the arrays; those on disk can't be written to."""
+        """Return the arrays. Those on disk are read-only."""
         for array in self._arrays.values():
             array.flags.writeable = self._directory is None
         return self._arrays
 
 
 def _claim(directory: pathlib.Path, names: set[str]) -> None:
-    """Make a directory ours, if it is new, empty, or was left when this was going on."""
+    """Claim a directory that is new, empty, or left over from a run that was interrupted while creating its arrays."""
     if directory.exists() and not directory.is_dir():
         raise ValueError(f"out={str(directory)!r} is a file; pass a directory")
     directory.mkdir(parents=True, exist_ok=True)
@@ -141,13 +141,13 @@ def _check_arguments(directory: pathlib.Path, arguments: Mapping[str, str]) -> N
 def _read_finished(directory: pathlib.Path) -> set[int]:
     path = directory / FINISHED
     whole, _, cut_off = path.read_text().rpartition("\n")
-    if cut_off:  # by an interruption: the next line must not be appended to it
+    if cut_off:  # An interruption cut the last line off. Drop it, or the next line would be appended to it.
         _write_whole(path, whole + "\n" if whole else "")
     return {int(line) for line in whole.split()}
 
 
 def _write_whole(path: pathlib.Path, text: str) -> None:
-    """Write a file so that an interruption leaves the old one or the new one."""
+    """Write a file atomically: an interruption leaves either the old file or the new one."""
     draft = path.with_name(path.name + ".draft")
     with draft.open("w") as file:
         file.write(text)
@@ -157,7 +157,7 @@ def _write_whole(path: pathlib.Path, text: str) -> None:
 
 
 def _open_array(path: pathlib.Path, mode: Any, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
-    if 0 in shape:  # nothing to map
+    if 0 in shape:  # an empty array can't be memory-mapped
         return np.empty(shape, dtype)
     if mode == "w+":
         return np.lib.format.open_memmap(path, mode, dtype, shape)

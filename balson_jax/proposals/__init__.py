@@ -1,1 +1,1 @@
-"""Maps from points of the unit cube to draws on the simplex, with their log-density."""
+"""Proposals: maps from points of the unit cube to draws on the simplex, with the log-density of the draws."""

@@ -1,4 +1,4 @@
-"""Proposals: maps from points of the unit cube to draws on the simplex, with their log-density."""
+"""The proposal interface, Dirichlet proposals, and mixtures of a proposal with the prior."""
 
 from __future__ import annotations
 
@@ -15,44 +15,48 @@ from ..random.points import Coordinates, uniform
 from ..random.simplex import dims, log_dirichlet
 
 LARGEST_LOG = 80.0
+"""Exponents are clipped here, below the overflow of float32."""
+
 SERIES_FROM = 15.0
+"""Stirling's series is used for arguments above this."""
+
 PRIOR_SHARE = 8
-"""Of so many draws of a divided proposal one comes from the prior."""
+"""In a divided proposal, one draw in eight comes from the prior."""
 
 
 class Proposal(Protocol):
-    """What a sampler needs of a proposal."""
+    """The interface of a proposal."""
 
     @property
     def dims(self) -> int:
-        """How many coordinates a point must have."""
+        """The number of coordinates of a point."""
         ...
 
     @property
     def prior_share(self) -> float | jax.Array:
-        """Which share of the draws comes from the prior, whatever else: weights are at most likelihoods over it."""
+        """The share of draws from the prior. Weights are at most the likelihood divided by this share."""
         ...
 
     def draw(self, points: Coordinates) -> tuple[jax.Array, jax.Array]:
-        """Map L points to ``ln omega``, ``(K, L)`` or ``(B, K, L)`` if problems have their own, and its log-density."""
+        """Map L points to ``ln omega`` and its log-density: ``(K, L)``, or ``(B, K, L)`` if draws differ by problem."""
         ...
 
     def log_prob(self, log_omega: jax.Array) -> jax.Array:
-        """Return the log-density of draws, the components on their last axis but one."""
+        """Return the log-density of draws. Components are on the second-to-last axis."""
         ...
 
 
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class DirichletProposal:
-    """``Dir(alpha)`` with ``alpha`` of shape ``(K,)``, or ``(B, K)`` if problems have their own."""
+    """``Dir(alpha)`` with ``alpha`` of shape ``(K,)``, or ``(B, K)`` if it differs by problem."""
 
     alpha: jax.Array
     prior_share = 0.0
 
     @property
     def dims(self) -> int:
-        """How many coordinates a point must have."""
+        """The number of coordinates of a point."""
         return dims(self.alpha.shape[-1])
 
     def draw(self, points: Coordinates) -> tuple[jax.Array, jax.Array]:
@@ -70,9 +74,10 @@ class DirichletProposal:
 class DefensiveProposal:
     """The mixture ``share Dir(prior) + (1 - share) proposal``.
 
-    A proposal fitted to the posterior may miss some of it; a Dirichlet fitted to the posterior's moments gives weights
-    of infinite variance near the boundary as soon as some ``alpha_k >= 2 prior_k``. A share of draws from the prior
-    bounds the weights by ``1 / share`` times the likelihood.
+    A proposal fitted to the posterior may miss part of it. A Dirichlet fitted to the posterior's moments has weights of
+    infinite variance if some ``alpha_k >= 2 prior_k``: near ``omega_k = 0`` the second moment of the weights is the
+    integral of ``omega_k ** (2 prior_k - alpha_k - 1)``. A share of draws from the prior bounds the weights by the
+    likelihood divided by the share (defensive mixture, Hesterberg 1995).
     """
 
     proposal: Proposal
@@ -81,12 +86,12 @@ class DefensiveProposal:
 
     @property
     def dims(self) -> int:
-        """How many coordinates a point must have: one more, which chooses the component."""
+        """The number of coordinates of a point, including one that selects the mixture component."""
         return max(dims(self.prior.shape[-1]), self.proposal.dims) + 1
 
     @property
     def prior_share(self) -> float | jax.Array:
-        """Which share of the draws comes from the prior."""
+        """The share of draws from the prior."""
         return self.share
 
     def draw(self, points: Coordinates) -> tuple[jax.Array, jax.Array]:
@@ -104,10 +109,11 @@ class DefensiveProposal:
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class DividedProposal:
-    """Draws of which every eighth comes from ``Dir(prior)`` and the others from a proposal, weighed as a mixture.
+    """A stratified defensive mixture: every eighth draw comes from ``Dir(prior)``, the others from a proposal.
 
-    As ``DefensiveProposal``, but for a share that is fixed: no draw is made twice. The number of draws must be a
-    multiple of eight, and all of them must count.
+    The density is that of the mixture, as in ``DefensiveProposal``, but the share is fixed. Each draw is made once,
+    whereas ``DefensiveProposal`` draws from both components and selects. The number of draws must be a multiple of
+    eight, and none of them may be discarded.
     """
 
     proposal: Proposal
@@ -116,12 +122,12 @@ class DividedProposal:
 
     @property
     def dims(self) -> int:
-        """How many coordinates a point must have."""
+        """The number of coordinates of a point."""
         return max(dims(self.prior.shape[-1]), self.proposal.dims)
 
     def draw(self, points: Coordinates) -> tuple[jax.Array, jax.Array]:
         """Map points to ``ln omega`` and its log-density."""
-        # Every eighth point: in the order in which points are dealt out these, and the others, are balanced.
+        # Sobol points are dealt (see random.sobol), so every eighth point is a balanced subset, and so are the others.
         from_prior = log_dirichlet(lambda first, dims: points(first, dims)[:, ::PRIOR_SHARE], self.prior)
         own, own_density = self.proposal.draw(lambda first, dims: _without_every(points(first, dims), PRIOR_SHARE))
         from_prior, own = (
@@ -137,33 +143,34 @@ class DividedProposal:
 
 
 def _log_mixture(share: float | jax.Array, prior: jax.Array, log_omega: jax.Array, density: jax.Array) -> jax.Array:
-    """Return the log-density of a mixture of a share of ``Dir(prior)`` with what has the given log-density."""
+    """Return the log-density of ``share Dir(prior) + (1 - share) q``, with ``density`` the log-density of q."""
     return jnp.logaddexp(jnp.log(share) + log_dirichlet_density(prior, log_omega), jnp.log1p(-share) + density)
 
 
 def _without_every(values: jax.Array, step: int) -> jax.Array:
-    """Return what is left on the last axis without numbers ``0, step, 2 step, ...``."""
+    """Return values without entries ``0, step, 2 step, ...`` of the last axis."""
     parts = values.reshape(*values.shape[:-1], -1, step)[..., 1:]
     return parts.reshape(*values.shape[:-1], -1)
 
 
 def _deal(first: jax.Array, others: jax.Array) -> jax.Array:
-    """Return values of which every eighth is one of the first, on the last axis."""
+    """Interleave along the last axis: one value of ``first``, then seven of ``others``."""
     others = others.reshape(*first.shape, PRIOR_SHARE - 1)
     return jnp.concatenate([first[..., None], others], -1).reshape(*first.shape[:-1], -1)
 
 
 def log_dirichlet_density(alpha: jax.Array, log_omega: jax.Array) -> jax.Array:
-    """Return ``ln Dir(alpha)`` of draws ``(..., K, L)`` given by their logarithms, ``(..., L)``.
+    """Return ``ln Dir(alpha)``, ``(..., L)``, at draws given by their logarithms, ``(..., K, L)``.
 
-    About the mean m, where ``sum alpha (omega / m - 1)`` is zero and can be taken off, so that large concentrations
-    don't turn the rounding of a draw into nats.
+    Large concentrations would turn the rounding error of a draw into nats. The density is therefore expanded about the
+    mean m, with ``d = ln(omega / m)``. Because ``sum alpha expm1(d) = sum alpha (omega / m - 1) = 0``, the sum of
+    ``alpha d`` equals the sum of ``alpha (d - expm1(d))``, whose terms are of second order in d.
     """
     total = alpha.sum(-1, keepdims=True)
     away = log_omega - (jnp.log(alpha) - jnp.log(total))[..., None]
     bend = away - jnp.expm1(jnp.minimum(away, LARGEST_LOG))
     terms = jnp.einsum("...k,...kl->...l", alpha, bend, precision=lax.Precision.HIGHEST) - log_omega.sum(-2)
-    # Stirling's formula without the parts that cancel.
+    # The normalising constant by Stirling's formula. Its terms a ln a and a cancel and are left out.
     halves = 0.5 * (jnp.log(alpha).sum(-1) - jnp.log(total[..., 0]))
     constant = halves - 0.5 * (alpha.shape[-1] - 1) * math.log(2 * math.pi)
     constant = constant - _stirling_remainder(alpha).sum(-1) + _stirling_remainder(total[..., 0])
@@ -171,7 +178,10 @@ def log_dirichlet_density(alpha: jax.Array, log_omega: jax.Array) -> jax.Array:
 
 
 def _stirling_remainder(a: jax.Array) -> jax.Array:
-    """Return ``ln Gamma(a)`` less Stirling's ``(a - 1/2) ln a - a + ln(2 pi) / 2``."""
+    """Return ``ln Gamma(a)`` minus Stirling's ``(a - 1/2) ln a - a + ln(2 pi) / 2``.
+
+    For large a by the series ``1/(12 a) - 1/(360 a^3) + 1/(1260 a^5) - 1/(1680 a^7)`` (Abramowitz and Stegun 6.1.41).
+    """
     small, large = jnp.minimum(a, SERIES_FROM), jnp.maximum(a, SERIES_FROM)
     exact = gammaln(small) - (small - 0.5) * jnp.log(small) + small - 0.5 * math.log(2 * math.pi)
     square = 1 / jnp.square(large)

@@ -1,4 +1,8 @@
-"""The tail of importance weights: Pareto k, which tells whether a weighted mean can be trusted."""
+"""Pareto k, the shape of the tail of importance weights: a diagnostic of weighted means.
+
+Weights with tail shape k have finite moments of order below ``1 / k``: infinite variance for ``k >= 1/2``, infinite
+mean for ``k >= 1``.
+"""
 
 from __future__ import annotations
 
@@ -12,26 +16,31 @@ MAX_TAIL = 128
 
 
 def tail_size(num_draws: int) -> int:
-    """Return how many of the largest weights Pareto k is fitted to: ``min(S / 5, 3 sqrt(S), MAX_TAIL)``."""
+    """Return the number of largest weights that Pareto k is fitted to: ``min(S / 5, 3 sqrt(S), MAX_TAIL)``."""
     return min(math.ceil(min(0.2 * num_draws, 3 * math.sqrt(num_draws))), MAX_TAIL)
 
 
 def pareto_k_threshold(num_draws: int) -> float:
-    """Return the Pareto k above which a weighted mean of so many draws cannot be trusted (Vehtari et al. 2024)."""
+    """Return the Pareto k above which a weighted mean is unreliable: ``min(1 - 1 / log10(S), 0.7)`` for S draws.
+
+    From Vehtari et al. (2024), Pareto smoothed importance sampling.
+    """
     return min(1 - 1 / math.log10(max(num_draws, 11)), 0.7)
 
 
 def pareto_k(tail: jax.Array) -> jax.Array:
     """Return the shape of the generalised Pareto distribution fitted to the largest weights.
 
-    Zhang and Stephens' (2009) estimate with the weak prior of Vehtari et al. (2024), as in PSIS.
+    The estimate of Zhang and Stephens (2009), shrunk towards 1/2 by the weak prior of Vehtari et al. (2024), which
+    counts as 10 observations.
 
     Args:
-      tail: the T + 1 largest log-weights, descending, ``(T + 1,)``. The last one is the threshold.
+      tail: the T + 1 largest log-weights in descending order, ``(T + 1,)``. The last one is the threshold.
 
     Returns:
-      The estimate, a scalar: ``-inf`` if the weights in the tail are equal to rounding, ``inf`` if there are fewer
-      than five or if most of them vanish beside the largest.
+      The estimate, a scalar. If the fit is impossible, it is ``-inf`` if the weights in the tail are nearly equal, and
+      ``inf`` otherwise. It is impossible with fewer than five weights above the threshold, or if most of them are
+      negligible compared with the largest.
     """
     dtype = tail.dtype
     cutoff = jnp.exp(tail[-1] - tail[0])
@@ -55,7 +64,7 @@ def pareto_k(tail: jax.Array) -> jax.Array:
     rate = (grid * weights).sum() / weights.sum()
     prior_count = 10
     shape = (count * shape_at(rate) + 0.5 * prior_count) / (count + prior_count)
-    # Too few distinct values to fit: either the weights are equal, to rounding, or one of them dwarfs the rest.
+    # Too few distinct values to fit. Either the weights are nearly equal, or one of them dominates the rest.
     is_flat = tail[0] - tail[-1] < 0.01
     unfit = (count < 5) | (quartile <= 0) | jnp.isnan(shape)
     return jnp.where(unfit, jnp.where(is_flat, -jnp.inf, jnp.inf), shape)

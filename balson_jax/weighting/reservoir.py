@@ -1,9 +1,9 @@
-"""A few weighted draws that stand for all: kept online, chunk by chunk, without sorting.
+"""A weighted reservoir sample of the draws, updated chunk by chunk without sorting.
 
-Draws are dealt into slots by their number, and of each slot one draw is kept, chosen with probability proportional to
-its weight: the one whose log-weight plus a Gumbel variate is largest. It stands for the whole slot, with the slot's
-mass for its weight. In expectation that is the distribution of all weighted draws; and slots of different chunks merge
-by a comparison, however many chunks there are.
+Draws are assigned to slots by their index. Each slot keeps one draw, chosen with probability proportional to its weight
+by the Gumbel-max trick: keep the draw whose log-weight plus a Gumbel variate is largest. The kept draw represents the
+slot, and its weight is the slot's mass. In expectation the kept draws have the distribution of all weighted draws. The
+slots of two chunks merge by one comparison of scores.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ class Reservoir:
 
     Attributes:
       score: log-weight plus Gumbel variate of the kept draw, ``(B, G)``.
-      mass: sum of the slot's weights relative to a peak that is kept elsewhere, ``(B, G)``.
-      values: the kept draws' features, ``(B, F, G)``.
+      mass: sum of the slot's weights, relative to a peak weight that the caller keeps, ``(B, G)``.
+      values: features of the kept draws, ``(B, F, G)``.
     """
 
     score: jax.Array
@@ -34,7 +34,7 @@ class Reservoir:
 
 
 def gumbel(key: jax.Array, count: int, start: jax.Array | int, dtype) -> jax.Array:
-    """Return the Gumbel variates of draws number ``start, ...``, ``(count,)``; the same for all problems."""
+    """Return the Gumbel variates of draws ``start, ...``, ``(count,)``. All problems share them."""
     bits = unit_cube.pseudo(jax.random.fold_in(key, 0x6B656570), 1, count, start=start, dtype=dtype)[0]
     return -jnp.log(-jnp.log(unit_cube.uniform(bits, dtype)))
 
@@ -44,15 +44,15 @@ def select(log_weights: jax.Array, p: jax.Array, values: jax.Array, noise: jax.A
 
     Args:
       log_weights: ``(B, L)``.
-      p: weights relative to a peak, ``(B, L)``.
-      values: features of the draws, ``(F, L)`` if shared, else ``(B, F, L)``.
+      p: weights relative to the peak, ``(B, L)``.
+      values: features of the draws, ``(F, L)`` if shared by the problems, otherwise ``(B, F, L)``.
       noise: Gumbel variates, ``(L,)``.
-      num_slots: L halved some number of times.
+      num_slots: number of slots: L divided by a power of two.
     """
     log_weights, p, values = lax.stop_gradient((log_weights, p, values))
     score, mass = log_weights + noise, p
     index = jnp.broadcast_to(jnp.arange(score.shape[1], dtype=jnp.int32), score.shape)
-    # Halves folded onto each other: what a CPU vectorises, unlike argmax.
+    # Fold the second half onto the first until num_slots are left. CPUs vectorise this, unlike argmax.
     while score.shape[1] > num_slots:
         half = score.shape[1] // 2
         later = score[:, half:] > score[:, :half]
@@ -64,24 +64,24 @@ def select(log_weights: jax.Array, p: jax.Array, values: jax.Array, noise: jax.A
 
 
 def merge(parts: Reservoir, scale: jax.Array) -> Reservoir:
-    """Merge reservoirs stacked along a leading axis, whose masses are to be multiplied by ``scale``, ``(R, B)``."""
+    """Merge R reservoirs stacked along a leading axis. Their masses are multiplied by ``scale``, ``(R, B)``."""
     best = parts.score.argmax(0)
     values = jnp.take_along_axis(parts.values, best[None, :, None, :], axis=0)[0]
     return Reservoir(parts.score.max(0), (lax.stop_gradient(scale)[..., None] * parts.mass).sum(0), values)
 
 
 def empty(num_problems: int, num_features: int, num_slots: int, dtype) -> Reservoir:
-    """Return a reservoir without draws."""
+    """Return an empty reservoir."""
     score = jnp.full((num_problems, num_slots), -jnp.inf, dtype)
     return Reservoir(score, jnp.zeros_like(score), jnp.zeros((num_problems, num_features, num_slots), dtype))
 
 
 def gather(parts: Reservoir, share: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Return all kept draws of R replicates, ``(B, F, R G)``, and their weights, ``(B, R G)``, of sum one.
+    """Return the kept draws of R replicates, ``(B, F, R G)``, and their weights, ``(B, R G)``, which sum to one.
 
     Args:
-      parts: stacked along a leading axis.
-      share: of each replicate in the total mass, over its own mass, ``(R, B)``.
+      parts: the replicates' reservoirs, stacked along a leading axis.
+      share: factor of each replicate's masses that puts all replicates on a common scale, ``(R, B)``.
     """
     num_replicates, num_problems, num_slots = parts.score.shape
     count = num_replicates * num_slots
