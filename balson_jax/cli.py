@@ -28,9 +28,9 @@ if TYPE_CHECKING:
 app = typer.Typer(add_completion=False, no_args_is_help=True, help="Bayesian least squares on the simplex.")
 
 DEFAULT = Settings()
-Datasets = Annotated[int, typer.Option(min=2, help="How many noisy data sets.")]
+Datasets = Annotated[int, typer.Option(min=2, help="Number of noisy data sets.")]
 Seed = Annotated[int, typer.Option(min=0, max=2**32 - 1, help="Seed of the data and of the draws.")]
-Out = Annotated[Path, typer.Option(file_okay=False, help="Where to write tables, figures and the page.")]
+Out = Annotated[Path, typer.Option(file_okay=False, help="Output directory for tables, figures and the page.")]
 
 
 @app.callback()
@@ -45,10 +45,10 @@ def paper(
     alpha: Annotated[float, typer.Option(help="Concentration of the prior, positive.")] = DEFAULT.alpha,
     match: Annotated[str, typer.Option(help=f"Rule for the precision: {', '.join(MATCH_RULES)}.")] = DEFAULT.match,
     rounds: Annotated[int, typer.Option(min=0, help="Rounds of RSIRS and ISIRS.")] = DEFAULT.rounds,
-    draws: Annotated[int, typer.Option(min=2, help="Draws of each sampler and round.")] = DEFAULT.num_draws,
+    draws: Annotated[int, typer.Option(min=2, help="Draws per sampler and round.")] = DEFAULT.num_draws,
     out: Out = Path("balson_paper"),
 ) -> None:
-    """Run the paper's experiment with seven methods; print our figures beside the paper's, write a page."""
+    """Run the paper's experiment with seven methods. Print our numbers beside the paper's, and write an HTML page."""
     from .experiments.paper import experiment, published, report, tables
 
     if not 1e-6 <= alpha <= 1e6:
@@ -68,7 +68,7 @@ def paper(
 def sensitivity(
     datasets: Datasets = DEFAULT.datasets, seed: Seed = DEFAULT.seed, out: Out = Path("balson_sensitivity")
 ) -> None:
-    """Show how the experiment depends on the settings that the paper leaves open, and on the true coefficients."""
+    """Show how the experiment depends on the settings that the paper does not give, and on the true coefficients."""
     from .experiments.paper import data, report, tables
     from .experiments.paper import sensitivity as study
 
@@ -80,7 +80,7 @@ def sensitivity(
     _print(tables.truths(found))
     good = study.reproduces(scores)
     tried = sum(score.rounds > 0 for score in scores)
-    Console().print(f"{len(good)} of {tried} settings of ISIRS, with IS, are at least the paper's best in every cell.")
+    Console().print(f"{len(good)} of {tried} settings of IS and ISIRS match or beat the paper's best in every cell.")
     _say_where(report.write_sensitivity(scores, found, settings, out))
 
 
@@ -88,13 +88,13 @@ def sensitivity(
 def bench(
     groups: Annotated[
         list[str] | None,
-        typer.Argument(help="Some groups of benchmarks; all but strong, which takes an hour or two, by default."),
+        typer.Argument(help="Groups of benchmarks. Default: all except strong, which takes an hour or two."),
     ] = None,
-    quick: Annotated[bool, typer.Option("--quick", help="Small sizes, in about a minute.")] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="Use small sizes; takes about a minute.")] = False,
     check: Annotated[bool, typer.Option("--check", help="Exit with an error if a target is missed.")] = False,
-    out: Annotated[Path, typer.Option(help="Where to write the JSON and the plots.")] = Path("bench_results"),
+    out: Annotated[Path, typer.Option(help="Output directory for the JSON and the plots.")] = Path("bench_results"),
 ) -> None:
-    """Measure speed and accuracy beside other libraries; print tables, write JSON, draw plots."""
+    """Measure speed and accuracy against other libraries. Print tables, write JSON and plots."""
     root = Path(__file__).resolve().parent.parent
     if not (root / "benchmarks" / "__main__.py").exists():
         sys.exit("the benchmarks are not part of the installed package; run this in a clone of the repository")
@@ -104,16 +104,16 @@ def bench(
 
 
 def _make(directory: Path) -> None:
-    """Make a directory before the work begins, or say why it can't be."""
+    """Create the output directory before the work begins, or report why it can't be created."""
     try:
         directory.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise typer.BadParameter(f"can't make {directory}: {error.strerror}", param_hint="--out") from None
+        raise typer.BadParameter(f"can't create {directory}: {error.strerror}", param_hint="--out") from None
 
 
 @contextlib.contextmanager
 def _progress(total: int) -> Iterator[Callable[[str], None]]:
-    """Show a bar on standard error; yield what says that the next of so many parts begins."""
+    """Show a progress bar on standard error. Yield a function to call with a description as each part begins."""
     columns = (
         progress.SpinnerColumn(),
         progress.BarColumn(),
@@ -147,7 +147,7 @@ def _print(every_table: list[tables.Table]) -> None:
 
 
 def _say_where(page: Path) -> None:
-    Console().print(f"Everything is in {page.parent}; open {page} in a browser.", soft_wrap=True)
+    Console().print(f"All output is in {page.parent}; open {page} in a browser.", soft_wrap=True)
 
 
 def main() -> None:

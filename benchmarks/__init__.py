@@ -1,1 +1,1 @@
-"""Benchmarks: ratios measured side by side in one run. ``python -m benchmarks --help``."""
+"""Benchmarks against other libraries, as ratios measured in one run. See ``python -m benchmarks --help``."""

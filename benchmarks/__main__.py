@@ -1,4 +1,4 @@
-"""Run benchmarks: print tables of ratios, write JSON, draw the plots."""
+"""Run benchmarks. Print tables of ratios, write JSON and plots."""
 
 from __future__ import annotations
 
@@ -26,20 +26,20 @@ ON_DEMAND = {"strong"}  # takes an hour or two
 def main() -> None:
     parser = argparse.ArgumentParser(prog="balson bench", description=__doc__)
     parser.add_argument(
-        "groups", nargs="*", metavar="group", help=f"some of {', '.join(GROUPS)}; all but the last by default"
+        "groups", nargs="*", metavar="group", help=f"groups to run, of {', '.join(GROUPS)}; default: all but the last"
     )
-    parser.add_argument("--quick", action="store_true", help="small sizes and no scaling, in about a minute")
+    parser.add_argument("--quick", action="store_true", help="use small sizes and skip scaling; takes about a minute")
     parser.add_argument("--check", action="store_true", help="exit with an error if a target is missed")
-    parser.add_argument("--out", type=pathlib.Path, default=pathlib.Path("bench_results"), help="where to write")
+    parser.add_argument("--out", type=pathlib.Path, default=pathlib.Path("bench_results"), help="output directory")
     options = parser.parse_args()
     unknown = set(options.groups) - set(GROUPS)
     if unknown:
-        parser.error(f"no group {', '.join(sorted(unknown))}; there are {', '.join(GROUPS)}")
+        parser.error(f"unknown group {', '.join(sorted(unknown))}; choose from {', '.join(GROUPS)}")
     options.out.mkdir(parents=True, exist_ok=True)
     console, results = Console(), {}
     absent = [name for name in RIVALS if not importlib.util.find_spec(name)]
     if absent:
-        console.print(f"Left out, as not installed: {', '.join(absent)} (pip install '.[bench]')", markup=False)
+        console.print(f"Skipped because not installed: {', '.join(absent)} (pip install '.[bench]')", markup=False)
     skipped = ON_DEMAND | ({"scaling"} if options.quick else set())
     for name in options.groups or [name for name in GROUPS if name not in skipped]:
         group = importlib.import_module(f".{name}", __package__)
@@ -53,10 +53,10 @@ def main() -> None:
         group.plot(result, figure)
         figure.savefig(options.out / f"{name}.png", dpi=120)
     write(options.out / "results.json", results, options.quick)
-    console.print(f"Tables as JSON and plots are in {options.out}.")
+    console.print(f"Plots, and the tables as JSON, are in {options.out}.")
     missed = [target.name for result in results.values() for target in result.targets if not target.met]
     if options.quick:
-        console.print("Targets are for the full sizes; --quick only gives an idea.")
+        console.print("The targets apply to the full sizes. Results of --quick are only indicative.")
     if options.check and missed:
         sys.exit(f"targets missed: {'; '.join(missed)}")
 

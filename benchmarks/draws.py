@@ -1,4 +1,4 @@
-"""Dirichlet draws: ours with pseudo-random and with Sobol points, against ``jax.random``, NumPy and others."""
+"""Dirichlet draws from pseudo-random and from Sobol points, against ``jax.random``, NumPy and others."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ def run(quick: bool) -> Result:
     columns = ["K", "alpha", "ours, ms", "Sobol, ms", "compile, s", *(f"{peer} / ours" for peer in PEERS)]
     columns += [f"{peer} / Sobol" for peer in PEERS]
     table = Table(
-        f"Dirichlet draws, {numbers:,} numbers a call",
+        f"Dirichlet draws, {numbers:,} numbers per call",
         columns,
         rows,
-        "ours: random.dirichlet with a threefry key, the sample axis first; Sobol: as inside fit, the sample axis last",
+        "ours: random.dirichlet with a threefry key, sample axis first; Sobol: draws as in fit, sample axis last",
     )
     keep = [column for column in columns if not all(_missing(value) for value in table.column(column))]
     table = Table(table.title, keep, [[row[columns.index(c)] for c in keep] for row in rows], table.note)
@@ -104,4 +104,4 @@ def plot(result: Result, figure) -> None:
         axes.set(xscale="log", yscale="log", xlabel="α", title=f"K = {num_components}")
     figure.axes[0].set_ylabel("time / ours")
     figure.axes[-1].legend(fontsize=8)
-    figure.suptitle("Dirichlet draws: how much longer others take")
+    figure.suptitle("Dirichlet draws: time of others relative to ours")

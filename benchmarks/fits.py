@@ -40,8 +40,8 @@ def run(quick: bool) -> Result:
         f"Effective draws of {copies} copies of the paper's problem",
         ["", "effective draws", "s", "per second", "ours (is) / this"],
         rows,
-        "ours: sum over problems of the effective sample by weights, with the default settings, the reduction of the "
-        "data included. BlackJAX: vmapped over the problems. NumPyro: one problem. Both: mean over components.",
+        "ours: effective sample size of the weights, summed over problems; default settings; the time includes the "
+        "reduction of the data. BlackJAX: vmapped over the problems. NumPyro: one problem. Both: mean over components.",
     )
     ratios = [row[4] for row in rows if row[0] == BLACKJAX]
     goals = [Target("effective draws per second, ours / BlackJAX", ratio, 1000) for ratio in ratios]
@@ -112,7 +112,7 @@ def optima(count: int) -> Table:
         "Constrained optima per second, K = 5, N = 100",
         ["", "per second", "ours / this"],
         [[name, rate[name], rate["ours"] / rate[name]] for name in times],
-        "ours includes the certified bound and not the reduction to K x K; SciPy and cvxpy run one problem at a time",
+        "ours includes the certified bound but not the reduction to K x K; SciPy and cvxpy solve one problem at a time",
     )
 
 

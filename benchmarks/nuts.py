@@ -1,4 +1,4 @@
-"""BlackJAX's NUTS on a batch of problems with a uniform prior, vmapped, in additive log-ratio coordinates."""
+"""BlackJAX's NUTS, vmapped over problems with a uniform prior, in additive log-ratio coordinates."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from .timing import race
 
 
 class Walk(NamedTuple):
-    """Draws ``(problems, chains, steps, K)``, and the seconds that they and the warm-up before them took."""
+    """Draws, ``(problems, chains, steps, K)``, with the times of sampling and of the warm-up in seconds."""
 
     draws: jax.Array
     seconds: float
     warm_up_seconds: float
 
     def ess(self) -> jax.Array:
-        """Return effective draws of each problem's components, ``(problems, K)``."""
+        """Return the effective number of draws of each component, ``(problems, K)``."""
         from blackjax.diagnostics import effective_sample_size
 
         return jnp.nan_to_num(jax.vmap(effective_sample_size)(self.draws))
 
     def rhat(self) -> float:
-        """Return the largest R-hat; several chains are needed."""
+        """Return the largest R-hat over problems and components. It needs at least two chains."""
         from blackjax.diagnostics import potential_scale_reduction
 
         return float(jax.vmap(potential_scale_reduction)(self.draws).max())
@@ -41,7 +41,7 @@ def walk(
     chains: int = 1,
     dense_mass: bool = False,
 ) -> Walk:
-    """Walk chains for each of the targets, all at once, and time them."""
+    """Run and time NUTS on all targets at once."""
     import blackjax
 
     num_components = design.shape[1]

@@ -1,4 +1,4 @@
-"""What a group of benchmarks returns, and how it is shown: tables, targets, JSON."""
+"""Results of a benchmark group (tables and targets), their display, and their JSON form."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ import balson_jax
 
 @dataclasses.dataclass
 class Table:
-    """Rows of numbers and words under column headings, and what they are."""
+    """A table with a title, column headings and an optional note."""
 
     title: str
     columns: list[str]
@@ -35,7 +35,7 @@ class Table:
 
 @dataclasses.dataclass
 class Target:
-    """A ratio the library means to reach."""
+    """A measured value and the bound that it should meet."""
 
     name: str
     value: float
@@ -44,20 +44,20 @@ class Target:
 
     @property
     def met(self) -> bool:
-        """Whether the ratio is on the right side of its bound."""
+        """Whether the value meets its bound."""
         return self.value >= self.bound if self.at_least else self.value <= self.bound
 
 
 @dataclasses.dataclass
 class Result:
-    """What a group measured."""
+    """The tables and targets of a group."""
 
     tables: list[Table]
     targets: list[Target]
 
 
 def show(console: Console, result: Result) -> None:
-    """Print the tables of a group and its targets."""
+    """Print the tables and targets of a group."""
     for table in result.tables:
         rich = RichTable(
             title=table.title, title_justify="left", box=SIMPLE, caption=table.note, caption_justify="left"
@@ -74,7 +74,7 @@ def show(console: Console, result: Result) -> None:
 
 
 def shown(value: Any) -> str:
-    """Return a cell of a table as text, numbers to three digits."""
+    """Return a table cell as text, with numbers to three digits."""
     if isinstance(value, float):
         if np.isnan(value):
             return "-"
@@ -83,7 +83,7 @@ def shown(value: Any) -> str:
 
 
 def write(path: pathlib.Path, results: dict[str, Result], quick: bool) -> None:
-    """Write everything as JSON, with what it was measured on."""
+    """Write all results as JSON, with the machine and the package versions."""
     record = {
         "when": time.strftime("%Y-%m-%d"),
         "quick": quick,

@@ -1,4 +1,4 @@
-"""Scaling: time of ``fit`` against the numbers of draws, problems, rows and components."""
+"""Scaling of the time of ``fit`` with the numbers of draws, problems, rows and components."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def run(quick: bool) -> Result:
         sizes = [size for size, _, _ in points]
         exponent = float(np.polyfit(np.log(sizes[1:]), np.log(times[1:]), 1)[0])
         rows += [[name, size, 1e3 * seconds, exponent] for size, seconds in zip(sizes, times, strict=True)]
-    note = "exponent: slope of log time over the three largest sizes. The reduction of N rows to K is made before."
+    note = "exponent: slope of log time over the three largest sizes. The reduction of N rows to K is not timed."
     return Result([Table("Time of fit", ["", "size", "ms", "exponent"], rows, note)], [])
 
 
@@ -38,7 +38,7 @@ def fit(problem: balson.Problem, num_draws: int) -> balson.Posterior:
 
 
 def components(count: int) -> balson.Problem:
-    """Return 256 problems that share a random design with some number of components."""
+    """Return 256 problems that share a random design with ``count`` components."""
     rng = np.random.default_rng(0)
     design = jnp.asarray(rng.normal(size=(100, count)), jnp.float32)
     theta = jnp.asarray(rng.dirichlet(np.ones(count), 256), jnp.float32)

@@ -1,4 +1,4 @@
-"""Synthetic spectra as those of minerals and plants are: smooth, positive, much alike; and pixels that mix them."""
+"""Synthetic spectra, smooth and similar to each other like those of minerals and plants, and their mixtures."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import balson_jax as balson
 
 
 def smooth_spectra(rng: np.random.Generator, num_bands: int, num_spectra: int) -> np.ndarray:
-    """Return spectra ``(num_bands, num_spectra)``: a level and three broad bumps or dips each."""
+    """Return spectra, ``(num_bands, num_spectra)``. Each is a constant plus three broad bumps or dips."""
     band = np.linspace(0, 1, num_bands)[:, None]
     level = rng.uniform(0.3, 0.5, num_spectra)
     heights = rng.uniform(-0.3, 0.5, (3, num_spectra))
@@ -20,7 +20,7 @@ def smooth_spectra(rng: np.random.Generator, num_bands: int, num_spectra: int) -
 def mixed_problems(
     rng: np.random.Generator, count: int, num_bands: int, num_spectra: int, noise: float, prior: float
 ) -> balson.Problem:
-    """Return problems with spectra of their own, and abundances that are uniform on the simplex."""
+    """Return mixing problems. Each has its own spectra, and abundances drawn uniformly from the simplex."""
     design = np.stack([smooth_spectra(rng, num_bands, num_spectra) for _ in range(count)])
     abundance = rng.dirichlet(np.ones(num_spectra), count)
     clean = np.einsum("pnk,pk->pn", design, abundance)

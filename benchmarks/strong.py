@@ -1,4 +1,4 @@
-"""Strong data: which method serves where, whether it can be trusted, and effective draws per second against NUTS."""
+"""Informative data: the methods that auto chooses, their reliability, and effective draws per second against NUTS."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ COLUMNS = [
     "compared",
 ]
 REFERENCES = {3: 10, 5: 10, 10: 8, 20: 3, 40: 2}
-"""How many problems of a cell are also walked for long, by number of components."""
+"""Number of problems per cell that are compared with long reference chains, by number of components."""
 
 REFITS = 24
-"""How many times problems that are served by weighted draws are fitted again, to see how far off these are."""
+"""Number of refits with other keys, which measure the standard errors of fits by weighted draws."""
 
 LONG = 120.0
-"""Rows that take more seconds than this are computed once."""
+"""Fits longer than this many seconds are timed once, with compilation."""
 
 PIXELS, PIXEL_BANDS, PIXEL_NOISE = 10_000, 200, 0.01
 
@@ -50,25 +50,25 @@ def run(quick: bool) -> Result:
         "Effective draws of the worst component per second, noise 0.01",
         ["", "K", "problems", "effective draws", "s", "per second", "auto / this"],
         [*many, *one],
-        "BlackJAX NUTS: vmapped, in logarithms of ratios, dense mass matrix, two chains of 500 steps after 500 of "
-        "warm-up. auto: everything that it takes, what chains need to come in included.",
+        "BlackJAX NUTS: vmapped, log-ratio coordinates, dense mass matrix, two chains of 500 steps after 500 steps of "
+        "warm-up. auto: total time, including the warm-up of its chains.",
     )
     sizes, noises, priors = ((3, 10), (0.1, 0.01), (1.0,)) if quick else ((3, 5, 10, 20, 40), NOISES, PRIORS)
     rows = []
     for size, noise, prior in itertools.product(sizes, noises, priors):
         if rows and rows[-1][0] != size:
-            # Thousands of compiled functions would use up the memory maps that a process may have.
+            # Thousands of compiled functions would exhaust the memory maps that a process may have.
             jax.clear_caches()
         rows.append(cell(size, noise, prior, 8 if quick else 50))
         said = ", ".join(f"{name} {shown(value)}" for name, value in zip(COLUMNS, rows[-1], strict=True))
         print(f"{len(rows)} of {len(sizes) * len(noises) * len(priors)}: {said}", file=sys.stderr, flush=True)
     cells = Table(
-        f"Smooth spectra of {BANDS} bands, problems of their own in each row",
+        f"Smooth spectra of {BANDS} bands, different problems in each row",
         COLUMNS,
         rows,
-        "trusted: share with status OK and at least 400 effective draws. z: largest difference from long, independent "
-        "chains (slices along straight lines), in standard errors of both; beyond: how many of so many exceed 4, which "
-        "chance alone does once in 16,000.",
+        "trusted: share of problems with status OK and at least 400 effective draws. z: largest difference from long, "
+        "independent chains (hit-and-run along straight lines), in combined standard errors. beyond: number of the "
+        "compared values above 4, which chance alone exceeds once in 16,000.",
     )
     goals = [
         Target("share of problems that can be trusted, worst row", min(cells.column("trusted")), 0.99),
@@ -82,11 +82,11 @@ def run(quick: bool) -> Result:
 
 
 def cell(size: int, noise: float, prior: float, count: int) -> list:
-    """Fit problems of one kind by the default method, and walk some of them for long."""
+    """Return a row of the table: fits by the default method, compared with long reference chains."""
     rng = np.random.default_rng([size, round(1000 * noise), round(10 * prior)])
     problem = mixed_problems(rng, count, BANDS, size, noise, prior)
     found, seconds = timed_fit(problem)
-    # Again, so that compilation doesn't count, unless it is a small part of a long time.
+    # Fit again to exclude compilation, unless the fit is so long that compilation is a small part of it.
     if seconds < LONG:
         found, seconds = timed_fit(problem)
     trusted = (np.asarray(found.status) == 0) & (np.asarray(found.ess) >= 400)
@@ -116,11 +116,12 @@ def timed_fit(problem: balson.Problem) -> tuple[balson.Posterior, float]:
 
 
 def compare(problem: balson.Problem, found: balson.Posterior, count: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return differences of means and standard deviations from those of long chains, in standard errors of both.
+    """Return differences of means and standard deviations from those of long chains, in combined standard errors.
 
-    Chains have a standard error of ``std / sqrt(ess)``, and one by the kurtosis for standard deviations. That is too
-    little for weighted draws whose weights go with what is averaged: theirs is what refits with other keys show, if
-    that is more.
+    The standard error of a mean is ``std / sqrt(ess)``. That of a standard deviation is
+    ``std sqrt((kurtosis - 1) / (4 ess))``, with a kurtosis of at least 3. Both are too small for weighted draws whose
+    weights correlate with the averaged quantity. For these the spread between refits with other keys is used, if it is
+    larger.
     """
     some = take(problem, slice(count))
     walked = balson.fit(jax.random.key(2), some, balson.HitAndRun(target_ess=1500.0, walls="none"))
@@ -138,18 +139,18 @@ def compare(problem: balson.Problem, found: balson.Posterior, count: int) -> tup
 
 
 def refit_errors(problem: balson.Problem) -> np.ndarray:
-    """Return the spread of means and standard deviations among fits with other keys, ``(2, B, K)``."""
+    """Return the standard deviations of means and of standard deviations over refits with other keys, ``(2, B, K)``."""
     fits = [balson.fit(jax.random.key(10 + number), problem) for number in range(REFITS)]
     return np.std([[fit.mean, fit.std] for fit in fits], axis=0, ddof=1)
 
 
 def take(problem: balson.Problem, index: slice | np.ndarray) -> balson.Problem:
-    """Return some problems of a batch."""
+    """Return the selected problems of a batch."""
     return problem.map_leaves(lambda leaf, ndim: leaf[index] if leaf.ndim > ndim else leaf)
 
 
 def against_nuts(name: str, size: int, count: int, nuts_count: int) -> list:
-    """Return rows for the default method and for NUTS, which gets some of the same problems."""
+    """Return table rows for the default method on all problems, and for NUTS on the first ``nuts_count`` of them."""
     rng = np.random.default_rng(size)
     design = smooth_spectra(rng, PIXEL_BANDS, size).astype(np.float32)
     abundance = rng.dirichlet(np.ones(size), count)

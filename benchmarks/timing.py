@@ -1,4 +1,4 @@
-"""Timing: contenders take turns, and each is judged by its best turn, so that noise hits all alike."""
+"""Timing: contenders take turns, so that system noise affects all alike, and the best time of each counts."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import jax
 
 
 class Timing(NamedTuple):
-    """Seconds for compiling, and for the best of the runs that followed."""
+    """Seconds of compilation, and of the best run after it."""
 
     compile: float
     run: float
@@ -19,9 +19,8 @@ class Timing(NamedTuple):
 def race(contenders: Mapping[str, tuple[Callable, ...]], seconds: float = 1.0) -> dict[str, Timing]:
     """Time contenders, each given as a function and its arguments.
 
-    Jitted functions are compiled ahead and not run for it. Others are called once before their turns, and what that
-    call takes longer than the best turn counts as compilation. Turns go round until a contender has used its seconds;
-    each has one at least.
+    Jitted functions are compiled ahead of time. Other functions are called once first, and the excess of that call over
+    the best turn counts as compilation. A contender takes turns until it has used its ``seconds``, and at least one.
     """
     ready, first = {}, {}
     for name, (function, *arguments) in contenders.items():

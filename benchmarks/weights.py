@@ -1,4 +1,4 @@
-"""Weights: a batch that shares its draws, against ``exp`` alone over as many numbers."""
+"""Fits of a batch with shared draws, relative to one ``exp`` per pair of problem and draw."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ MOMENTS = "fit without Pareto k and kept draws"
 
 
 def problems(count: int, num_rows: int = data.NUM_TRAIN) -> balson.Problem:
-    """Return noisy copies of the paper's problem that share a design of some number of rows."""
+    """Return noisy copies of the paper's problem that share a design of ``num_rows`` rows."""
     design = data.polynomial_design(data.inputs(num_rows))
-    noise = data.NOISE * (num_rows / data.NUM_TRAIN) ** 0.5  # as much information in any number of rows
+    noise = data.NOISE * (num_rows / data.NUM_TRAIN) ** 0.5  # keeps the information independent of num_rows
     draws = noise * jax.random.normal(jax.random.key(1), (count, num_rows))
     return balson.linear_problem(design, design @ jnp.asarray(data.TRUE_THETA) + draws, noise=noise)
 
@@ -64,7 +64,7 @@ def run(quick: bool) -> Result:
     lengths = {f"N = {n:,}": (fit_with(), problems(1000, n)) for n in (100, 100_000)}
     by_rows = race(lengths, seconds=1)
     short, long = (timing.run for timing in by_rows.values())
-    rows_table = Table("Number of rows, the reduction made before", ["", "s"], [[n, t.run] for n, t in by_rows.items()])
+    rows_table = Table("Number of rows, reduction not timed", ["", "s"], [[n, t.run] for n, t in by_rows.items()])
     targets += [
         Target("fit with N = 100,000 / N = 100", long / short, 1.2, at_least=False),
         Target("peak memory of a process that only fits, GiB", peak_memory(count), 1.0, at_least=False),
@@ -73,7 +73,7 @@ def run(quick: bool) -> Result:
 
 
 def gaps(count: int) -> tuple[Table, float]:
-    """Return the time of targets that share a design but not their gaps, and its ratio to that without gaps."""
+    """Return a table of times for targets with and without missing values, and the ratio of the two."""
     design = np.asarray(data.polynomial_design(data.inputs()))
     rng = np.random.default_rng(0)
     whole = design @ np.asarray(data.TRUE_THETA) + data.NOISE * rng.normal(size=(count, len(design)))
@@ -90,7 +90,7 @@ def gaps(count: int) -> tuple[Table, float]:
 
 
 def peak_memory(count: int) -> float:
-    """Return the peak memory in GiB of a process that makes and fits a batch."""
+    """Return the peak memory in GiB of a process that creates and fits a batch."""
     root = pathlib.Path(__file__).parent.parent
     command = [sys.executable, "-m", "benchmarks.weights", str(count)]
     return float(subprocess.run(command, cwd=root, capture_output=True, text=True, check=True).stdout)
@@ -107,7 +107,7 @@ def plot(result: Result, figure) -> None:
 if __name__ == "__main__":
     jax.block_until_ready(fit_with()(problems(int(sys.argv[1]))))
     status = pathlib.Path("/proc/self/status")
-    if status.exists():  # where it is, it does not count the parent's memory
+    if status.exists():  # Linux; unlike ru_maxrss it does not include the parent's memory
         print(int(status.read_text().split("VmHWM:")[1].split()[0]) / 2**20)
     else:
         unit = 2**30 if sys.platform == "darwin" else 2**20

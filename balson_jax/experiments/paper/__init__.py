@@ -1,1 +1,1 @@
-"""The paper's experiment: fitting a polynomial with few terms."""
+"""The paper's experiment: fitting a sparse polynomial."""

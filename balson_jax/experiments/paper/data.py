@@ -1,4 +1,4 @@
-"""The paper's data, a polynomial with unit noise, and other coefficients for it."""
+"""The paper's data: a polynomial with unit noise. Other true coefficients test how general its results are."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ TRUTHS: dict[str, tuple[float, ...]] = {
     "ten terms": (0.02, 0.0, 0.05, 0.0, 0.0, 0.9, 0.0, 0.01, 0.0, 0.02),
     "sum 0.6": (0.0, 0.05, 0.0, 0.55, 0.0),
 }
-"""Coefficients to recover, by name. Those of the last add to less than C, against the samplers' assumption."""
+"""True coefficients by name. The last ones sum to less than C, which violates the samplers' constraint."""
 
 
 def polynomial_design(x: jax.Array, num_components: int = len(TRUE_THETA)) -> jax.Array:

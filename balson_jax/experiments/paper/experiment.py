@@ -1,4 +1,4 @@
-"""The paper's experiment: one polynomial, many noisy data sets, seven methods, error and sparsity of each."""
+"""The paper's experiment: error and sparsity of seven methods on many noisy data sets from one polynomial."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ from . import data, published
 TOTAL = 1.0
 OLS, EXACT = "OLS", "IP, sum = C"
 EXTRAS = (OLS, EXACT)
-"""Beside the paper's methods: least squares without a constraint, and interior point with the samplers' own."""
+"""Methods that the paper lacks: unconstrained least squares, and interior point with the samplers' constraint."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Settings:
-    """What the experiment leaves open. The paper does not give alpha, draws, rounds, or the rule for the precision.
+    """Settings of the experiment. The paper does not give alpha, the rule for the precision, rounds or draws.
 
     Attributes:
-      datasets: how many noisy data sets.
-      seed: of the data and of the draws.
-      truth: which coefficients to recover, one of ``data.TRUTHS``.
+      datasets: number of noisy data sets.
+      seed: seed of the data and of the draws.
+      truth: name of the true coefficients, a key of ``data.TRUTHS``.
       alpha: concentration of the symmetric Dirichlet prior.
       match: rule for the precision of the approximating Dirichlet.
-      rounds: rounds of RSIRS and ISIRS.
-      num_draws: draws of each sampler and round.
+      rounds: number of rounds of RSIRS and ISIRS.
+      num_draws: draws per sampler and round.
     """
 
     datasets: int = 100
@@ -46,7 +46,7 @@ class Settings:
 
     @property
     def theta(self) -> tuple[float, ...]:
-        """The coefficients to recover."""
+        """The true coefficients."""
         return data.TRUTHS[self.truth]
 
     def keys(self) -> tuple[jax.Array, jax.Array]:
@@ -60,11 +60,11 @@ class Results:
     """Estimates and their scores by method, one row or number per data set.
 
     Attributes:
-      settings: what they were made with.
-      theta: ``(datasets, K)``.
+      settings: the settings of the experiment.
+      theta: estimates, ``(datasets, K)``.
       mse: mean squared error of the curve at the test points, ``(datasets,)``.
-      sparsity: Hoyer's, ``(datasets,)``.
-      doubtful: how many fits of each sampler have a status other than OK.
+      sparsity: Hoyer sparsity of theta, ``(datasets,)``.
+      doubtful: number of fits with a status other than OK, by sampler.
     """
 
     settings: Settings
@@ -78,7 +78,7 @@ def run(settings: Settings, report: Callable[[str], None] = lambda name: None) -
     """Run all methods on the same data sets.
 
     Args:
-      settings: what the experiment leaves open.
+      settings: the settings of the experiment.
       report: called with the name of each method before it runs.
     """
     fit_key = settings.keys()[1]
@@ -112,9 +112,9 @@ def observations(settings: Settings) -> tuple[jax.Array, jax.Array]:
 
 
 def samplers(settings: Settings) -> dict[str, RS | IS | RSIRS | ISIRS]:
-    """Return the four samplers as the settings say.
+    """Return the four samplers, configured by the settings.
 
-    Their weights are the likelihood alone, which is bounded, so that the tail need not be diagnosed.
+    Their weights are the likelihood, which is bounded, so Pareto k is not needed.
     """
     common = {"num_draws": settings.num_draws, "match": settings.match}
     weighted = {**common, "diagnose_tail": False}
@@ -127,6 +127,6 @@ def samplers(settings: Settings) -> dict[str, RS | IS | RSIRS | ISIRS]:
 
 
 def score(theta: jax.Array | np.ndarray, truth: tuple[float, ...]) -> tuple[np.ndarray, np.ndarray]:
-    """Return the error of the curve at the test points, and the sparsity, of estimates ``(..., K)``."""
+    """Return the mean squared error of the curve at the test points and the sparsity of estimates ``(..., K)``."""
     error = metrics.mean_squared_error(data.curve(jnp.asarray(theta)), data.curve(truth))
     return np.asarray(error), np.asarray(metrics.hoyer_sparsity(theta))

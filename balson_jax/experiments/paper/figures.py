@@ -1,4 +1,4 @@
-"""The paper's figures, fitted curves and boxplots, and one of what its claim depends on."""
+"""The paper's figures (fitted curves and boxplots), and a figure of how its results depend on the settings."""
 
 from __future__ import annotations
 
@@ -27,21 +27,21 @@ COLOURS = {
     "ISIRS": "#f2a03d",
     EXACT: "#262626",
 }
-"""Greys for the methods of comparison."""
+"""The reference methods are grey."""
 
 
 def curves(results: Results) -> Figure:
-    """Return the curves of all methods on the first data set, beside the true one."""
+    """Return the curves of all methods on the first data set, with the true curve."""
     figure = Figure(figsize=(8, 5), layout="constrained")
     axes = figure.subplots()
     x = np.asarray(data.inputs(data.NUM_TEST))
     for name, style in zip(published.REFERENCES, ("--", ":", (0, (6, 1))), strict=True):
         axes.plot(x, data.curve(results.theta[name][0]), linestyle=style, color=COLOURS[name], label=name)
-    for index, name in enumerate(published.SAMPLERS):  # thinner and thinner, as they often coincide
+    for index, name in enumerate(published.SAMPLERS):  # ever thinner lines, because the curves often coincide
         width = 8 - 2 * index
         axes.plot(x, data.curve(results.theta[name][0]), color=COLOURS[name], linewidth=width, label=name)
     axes.plot(x, data.curve(results.settings.theta), "k-.", linewidth=2, label="truth")
-    axes.set(xlabel="x", ylabel="curve", title="Data set 0: samplers solid, methods of comparison broken")
+    axes.set(xlabel="x", ylabel="curve", title="Data set 0: samplers solid, reference methods dashed or dotted")
     axes.legend()
     return figure
 
@@ -54,7 +54,7 @@ def boxplots(results: Results) -> Figure:
     left.set_yscale("log")
     _boxes(right, results.sparsity, "Hoyer sparsity of θ")
     truth = float(hoyer_sparsity(np.array(results.settings.theta)))
-    right.axhline(truth, color="black", linestyle="-.", linewidth=1, label="of the true θ")
+    right.axhline(truth, color="black", linestyle="-.", linewidth=1, label="true θ")
     right.legend(loc="lower right")
     figure.suptitle(f"{results.settings.datasets} data sets: boxes are quartiles, triangles are means")
     return figure
@@ -79,11 +79,11 @@ def _boxes(axes: Axes, values: dict[str, np.ndarray], title: str) -> None:
 
 
 def trade(scores: list[Score], results: Results) -> Figure:
-    """Return the trade between error and sparsity over concentration, rule, rounds and draws.
+    """Return the trade-off between error and sparsity over concentration, rule, rounds and draws.
 
     Args:
-      scores: of the scan.
-      results: of the experiment on the same data sets, whose settings and methods of comparison are marked.
+      scores: scores of the scan.
+      results: the experiment on the same data sets. Its settings and the reference methods are marked.
     """
     settings = results.settings
     figure = Figure(figsize=(13, 8), layout="constrained")
@@ -107,8 +107,8 @@ def trade(scores: list[Score], results: Results) -> Figure:
     axes.legend(fontsize=7, ncols=2, loc="upper right")
     _where(next(panels), reproduces(_pick(scores, None, None, settings.num_draws)), settings)
     figure.suptitle(
-        f"Each line: α from {ALPHAS[-1]:g} (large dot, left) down to {ALPHAS[0]:g}. Shaded: at least the paper's best "
-        f"in MSE and sparsity. Crosses: methods of comparison. {settings.datasets} data sets."
+        f"Each line: α from {ALPHAS[-1]:g} (large dot, left) down to {ALPHAS[0]:g}. Shaded: at least as good as the "
+        f"paper's best in MSE and sparsity. Crosses: reference methods. {settings.datasets} data sets."
     )
     return figure
 
@@ -141,12 +141,12 @@ def _where(axes: Axes, good: list[Score], settings: Settings) -> None:
     for index, match in enumerate(MATCH_RULES):
         chosen = [s for s in good if s.match == match]
         x, y = [across(s.alpha, s.match) for s in chosen], [s.rounds for s in chosen]
-        label = f"rule “{match}”" if chosen else f"rule “{match}”: nowhere"
+        label = f"rule “{match}”" if chosen else f"rule “{match}”: none"
         axes.plot(x, y, "os^D"[index], color=f"C{index}", markersize=6, label=label)
     place = across(settings.alpha, settings.match), settings.rounds
-    axes.plot(*place, "o", markersize=13, markerfacecolor="none", markeredgecolor="black", label="the experiment")
+    axes.plot(*place, "o", markersize=13, markerfacecolor="none", markeredgecolor="black", label="settings used")
     axes.set_xticks(range(len(ALPHAS)), [f"{alpha:g}" for alpha in ALPHAS])
     axes.set(xlabel="α", ylabel="rounds R", xlim=(-0.6, len(ALPHAS) - 0.4), ylim=(0.3, MAX_ROUNDS + 0.7))
-    axes.set_title("at least the paper's best in MSE and sparsity")
+    axes.set_title("at least as good as the paper's best")
     axes.grid(alpha=0.3)
     axes.legend(fontsize=8)

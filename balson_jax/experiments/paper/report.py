@@ -1,4 +1,4 @@
-"""Write an experiment to a folder: numbers, pictures, and one page that shows all of it."""
+"""Write an experiment to a directory: CSV files, figures, and one HTML page with tables and figures."""
 
 from __future__ import annotations
 
@@ -32,16 +32,16 @@ th, td { text-align: right; border-bottom: 1px solid #ddd; } th:first-child, td:
 
 
 LEAD = (
-    f"A polynomial with coefficients θ ≥ 0 that add to C = {TOTAL:g}, seen at {data.NUM_TRAIN} points through noise of "
-    f"standard deviation {data.NOISE:g}. MSE is that of the fitted curve at {data.NUM_TEST:,} points; sparsity is "
-    "Hoyer's, of θ. All methods fit the same data sets. IP: interior point; RS, IS: rejection and importance sampling; "
-    "RSIRS, ISIRS: these, then rounds of importance resampling."
+    f"A polynomial with coefficients θ ≥ 0 that sum to C = {TOTAL:g} is observed at {data.NUM_TRAIN} points with noise "
+    f"of standard deviation {data.NOISE:g}. MSE is the mean squared error of the fitted curve at {data.NUM_TEST:,} "
+    "points. Sparsity is Hoyer's sparsity of θ. All methods fit the same data sets. IP: interior point. RS, IS: "
+    "rejection and importance sampling. RSIRS, ISIRS: RS or IS, followed by rounds of importance resampling."
 )
-"""What the experiment is, in a few sentences."""
+"""A short description of the experiment."""
 
 
 def write(results: Results, directory: pathlib.Path) -> pathlib.Path:
-    """Write numbers, settings and figures to files, and ``report.html``, which shows them; return the page's path."""
+    """Write numbers, settings and figures to files, and all of them to ``report.html``; return the page's path."""
     rows = [
         (dataset, name, f"{results.mse[name][dataset]:.9g}", f"{results.sparsity[name][dataset]:.9g}")
         for dataset in range(results.settings.datasets)
@@ -65,10 +65,10 @@ def write_sensitivity(
     """Write ``sensitivity.csv``, ``truths.csv``, the figure and the page; return the page's path.
 
     Args:
-      scores: of the scan.
+      scores: scores of the scan.
       found: the experiment for several true coefficients, the paper's first.
-      settings: of the scan.
-      directory: where to write.
+      settings: settings of the scan.
+      directory: output directory.
     """
     _write_csv(directory / "sensitivity.csv", Score._fields, scores)
     rows = [
@@ -79,14 +79,14 @@ def write_sensitivity(
     _write_csv(directory / "truths.csv", ("truth", "alpha", "method", "mse", "sparsity"), rows)
     pictures = {"sensitivity": figures.trade(scores, found[0])}
     lead = (
-        "The same experiment with other settings (α, the rule for the precision, R rounds, L draws), and for other "
-        "true coefficients θ. The paper gives none of the settings."
+        "The same experiment with other settings (α, the rule for the precision, R rounds, L draws), and with other "
+        "true coefficients θ. The paper gives none of these settings."
     )
     return _write_page(directory, "What the experiment depends on", lead, truths(found), pictures, settings)
 
 
 def record(settings: Settings) -> dict[str, Any]:
-    """Return the settings and the versions that made the results."""
+    """Return the settings and the package versions behind the results."""
     versions = {"balson_jax": __version__, "jax": jax.__version__, "numpy": np.__version__}
     truth = {"theta": settings.theta, "total": TOTAL}
     return {"settings": dataclasses.asdict(settings) | truth, "versions": versions}
@@ -108,7 +108,7 @@ def _write_page(
     pictures: dict[str, Figure],
     settings: Settings,
 ) -> pathlib.Path:
-    """Write the settings and the pictures, each in a file, and a page that holds them and the tables."""
+    """Write the settings and the figures to files of their own, and a page with the tables, figures and settings."""
     text = json.dumps(record(settings), indent=2) + "\n"
     (directory / "settings.json").write_text(text, encoding="utf-8")
     images = []

@@ -1,4 +1,4 @@
-"""How the experiment depends on what the paper leaves open, and on the coefficients to recover."""
+"""How the experiment depends on the settings that the paper does not give, and on the true coefficients."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ DRAWS = (256, 1024, 4096, 16_384)
 
 
 class Score(NamedTuple):
-    """Means over the data sets of IS (0 rounds) or ISIRS with some settings."""
+    """Mean error and sparsity over the data sets of IS (0 rounds) or ISIRS, with the settings that gave them."""
 
     alpha: float
     match: str
@@ -35,11 +35,11 @@ class Score(NamedTuple):
 
 
 def scan(settings: Settings, report: Callable[[str], None] = lambda name: None) -> list[Score]:
-    """Return the scores of every concentration, rule and number of rounds, and of the rule in use with other draws.
+    """Return the scores of all concentrations, rules and numbers of rounds, and of other numbers of draws.
 
     Args:
-      settings: the data sets, and which number of draws and which rule serve for the rest.
-      report: called with a description before each part; ``len(parts(settings))`` times.
+      settings: the data sets, the number of draws for all rules, and the rule for the other numbers of draws.
+      report: called with a description before each of ``len(parts(settings))`` parts.
     """
     fit_key = settings.keys()[1]
     design, targets = experiment.observations(settings)
@@ -63,13 +63,13 @@ def scan(settings: Settings, report: Callable[[str], None] = lambda name: None) 
 
 
 def parts(settings: Settings) -> list[tuple[MatchRule, int]]:
-    """Return the rules and numbers of draws that are scanned."""
+    """Return the combinations of rule and number of draws that are scanned."""
     rules: list[tuple[MatchRule, int]] = [(match, settings.num_draws) for match in MATCH_RULES]
     return rules + [(settings.match, draws) for draws in DRAWS if draws != settings.num_draws]
 
 
 def successive(key: jax.Array, problem: LinearProblem, method: IS, rounds: int) -> Iterator[Posterior]:
-    """Yield what ISIRS finds after 0, 1, ... rounds: importance sampling with the last fit as the next prior."""
+    """Yield the posteriors of ISIRS after 0, 1, ... rounds. Each round takes the last fit as its prior."""
     key, round_key = jax.random.split(key)
     for index in range(rounds + 1):
         posterior = fit(key, problem, method)
@@ -79,7 +79,11 @@ def successive(key: jax.Array, problem: LinearProblem, method: IS, rounds: int) 
 
 
 def reproduces(scores: list[Score]) -> list[Score]:
-    """Return the scores of ISIRS that, with IS at the same settings, are at least the paper's best in every cell."""
+    """Return the scores of ISIRS at settings where our results are at least as good as the paper's.
+
+    IS must be at least as good as the best of the paper's RS and IS, and ISIRS as the best of the paper's RSIRS and
+    ISIRS, both in error and in sparsity.
+    """
 
     def good(score: Score, names: tuple[str, ...]) -> bool:
         best_mse = min(published.MSE[name] for name in names)
@@ -97,7 +101,7 @@ def other_truths(settings: Settings, report: Callable[[str], None] = lambda name
     """Return the whole experiment for each of ``data.TRUTHS``, with the settings' prior and with a flat one.
 
     Args:
-      settings: for all but the truth and the concentration.
+      settings: settings of the experiment, of which only the truth and the concentration are varied.
       report: called with a description before each of ``2 * len(data.TRUTHS)`` parts.
     """
     found = []

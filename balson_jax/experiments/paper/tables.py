@@ -1,4 +1,4 @@
-"""Tables 1 to 3 of the paper, ours beside the published, and those that it doesn't have."""
+"""Tables 1 to 3 of the paper, with our numbers beside the published ones, and further tables."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from . import published
 from .experiment import EXACT, EXTRAS, Results
 
 LEVEL = 0.05
-"""Of significance, as in the paper."""
+"""Level of significance, as in the paper."""
 
 
 class Table(NamedTuple):
@@ -24,7 +24,7 @@ class Table(NamedTuple):
     note: str = ""
 
     def _repr_html_(self) -> str:
-        """Return HTML, which is how notebooks show it."""
+        """Return the table as HTML, for notebooks."""
         head = "".join(f"<th>{html.escape(column)}</th>" for column in self.columns)
         rows = (f"<tr>{''.join(f'<td>{html.escape(cell)}</td>' for cell in row)}</tr>\n" for row in self.rows)
         note = f'<p class="note">{html.escape(self.note)}</p>\n' if self.note else ""
@@ -42,7 +42,7 @@ def tables(results: Results) -> list[Table]:
 
 
 def scores(results: Results) -> Table:
-    """Return Table 1: mean and standard error of error and sparsity."""
+    """Return Table 1: mean and standard error of the MSE and of the sparsity."""
     rows = []
     for name in (*published.METHODS, *EXTRAS):
         ours = results.mse[name], results.sparsity[name]
@@ -59,14 +59,14 @@ def scores(results: Results) -> Table:
         f"Table 1: {settings.datasets} data sets, mean ± standard error",
         ("", "MSE", "paper", "sparsity", "paper"),
         rows,
-        f"Samplers: α = {settings.alpha:g}, rule “{settings.match}”, R = {settings.rounds} rounds, "
-        f"L = {settings.num_draws:,} draws, which the paper does not give. {doubts}. "
-        f"Answers with a single term: {single}.",
+        f"Sampler settings, which the paper does not give: α = {settings.alpha:g}, rule “{settings.match}”, "
+        f"R = {settings.rounds} rounds, L = {settings.num_draws:,} draws. {doubts}. "
+        f"Estimates with a single term: {single}.",
     )
 
 
 def p_values(title: str, values: dict[str, np.ndarray], paper: dict[str, tuple[float, ...]]) -> Table:
-    """Return a table of paired tests of each sampler against each reference method."""
+    """Return a table of p-values of paired t-tests of each sampler against each reference method."""
     rows = []
     for sampler in published.SAMPLERS:
         cells = []
@@ -78,7 +78,7 @@ def p_values(title: str, values: dict[str, np.ndarray], paper: dict[str, tuple[f
 
 
 def against_exact(results: Results) -> Table:
-    """Return a table that says which samplers do better than constrained least squares with their own constraint."""
+    """Return a table that compares the samplers with constrained least squares under the samplers' constraint."""
     rows = []
     for name in published.SAMPLERS:
         cells = []
@@ -102,12 +102,12 @@ def against_exact(results: Results) -> Table:
 
 
 def truths(found: list[Results]) -> list[Table]:
-    """Return tables of error and sparsity for other true coefficients, two for each concentration of the prior."""
+    """Return a table of MSE and one of sparsity over true coefficients, for each concentration of the prior."""
     names = (*published.METHODS, EXACT)
     columns = ("true θ", *(name.replace("Bayesian ", "B.").replace(", sum = C", " (=)") for name in names))
     note = (
-        f"claim: RSIRS is below LASSO, IP (sum ≤ C) and Bayesian LASSO with p < {LEVEL:g}. IP (=) has sum = C, "
-        "as the samplers do."
+        f"claim: RSIRS has a smaller MSE than LASSO, IP (sum ≤ C) and Bayesian LASSO, with p < {LEVEL:g}. IP (=) has "
+        "the constraint sum = C, as the samplers do."
     )
     shown = []
     for alpha in dict.fromkeys(results.settings.alpha for results in found):
@@ -127,7 +127,7 @@ def _means(values: dict[str, np.ndarray], names: tuple[str, ...], scale: float, 
 
 
 def _claim(results: Results) -> str:
-    """Return whether RSIRS has a smaller error than every method of comparison, with significance."""
+    """Return "holds" if RSIRS has a significantly smaller MSE than every reference method, otherwise "fails"."""
     ours = results.mse["RSIRS"]
     others = [results.mse[name] for name in published.REFERENCES]
     holds = all(ours.mean() < other.mean() and metrics.paired_t_test(ours, other) < LEVEL for other in others)
