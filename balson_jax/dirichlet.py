@@ -177,7 +177,7 @@ def from_log_mean(log_mean: jax.Array) -> jax.Array:
 
 
 def _implicit(step: jax.Array) -> jax.Array:
-    """Return zero with the derivatives of a Newton step at the solution: the implicit function theorem."""
+    """Return zero, with the derivatives of a Newton step at the solution (implicit function theorem)."""
     return step - lax.stop_gradient(step)
 
 
@@ -199,8 +199,8 @@ def marginal_interval(alpha: jax.Array, level: float = 0.9) -> tuple[jax.Array, 
 def beta_interval(a: jax.Array, b: jax.Array, level: float = 0.9) -> tuple[jax.Array, jax.Array]:
     """Return the lower and upper ends of the central interval of Beta(a, b) with probability ``level``.
 
-    The quantiles are found in log-odds, which are accurate at both ends of (0, 1). The upper end follows from
-    ``1 - Beta(a, b) = Beta(b, a)``.
+    The quantiles are found in log-odds, which are accurate at both ends of (0, 1). The upper end follows by symmetry:
+    if x is Beta(a, b), then 1 - x is Beta(b, a).
     """
     tail = 0.5 * (1 - jnp.asarray(level, jnp.result_type(a)))
     return jax.nn.sigmoid(_beta_log_odds(tail, a, b)), jax.nn.sigmoid(-_beta_log_odds(tail, b, a))

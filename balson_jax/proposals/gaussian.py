@@ -80,7 +80,7 @@ class TruncatedGaussian:
         return jnp.take_along_axis(ordered, jnp.argsort(self.order, -1)[:, :, None], axis=1), density
 
     def log_prob(self, log_omega: jax.Array) -> jax.Array:
-        """Return the log-density of draws ``(B, K, L)``, ``(B, L)``."""
+        """Return the log-density, ``(B, L)``, of draws ``(B, K, L)``."""
         num_problems = self.mean.shape[0]
         log_omega = jnp.broadcast_to(log_omega, (num_problems, *log_omega.shape[-2:]))
         ordered = jnp.take_along_axis(log_omega, self.order[:, :, None], axis=1)

@@ -160,7 +160,8 @@ class Cut:
         hazard = 1 / ratio
         goal = -jnp.log(jnp.maximum(q + p * (1 - jnp.minimum(self.mass * hazard, 1)), jnp.finfo(ratio.dtype).tiny))
         slope = jnp.where(near > 30, 1 - 2 / jnp.square(near), hazard * (hazard - near))
-        # Start from the solution of H(y) = hazard y + slope y^2 / 2. The exact slope cancels for a large near.
+        # Start from the expansion H(y) = hazard y + slope y^2 / 2. The exact slope is hazard (hazard - near), which
+        # cancels for a large near; an asymptotic value is enough for a start.
         y = 2 * goal / (hazard + jnp.sqrt(jnp.square(hazard) + 2 * slope * goal))
         for _ in range(2):
             here = mills(near + y)

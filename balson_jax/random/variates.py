@@ -134,7 +134,7 @@ def dirichlet(
 
 @functools.partial(jax.jit, static_argnames="count")
 def _simplex_draws(key: jax.Array, alpha: jax.Array, count: int) -> jax.Array:
-    """Return ``count`` Dirichlet variates of each of R concentrations ``(R, K)``, ``(count, R, K)``."""
+    """Return ``count`` Dirichlet variates, ``(count, R, K)``, for each row of concentrations ``(R, K)``."""
     log_gamma = _log_draws(key, alpha.reshape(-1), count).reshape(*alpha.shape, count)
     peak = lax.cond(
         needs_lift(alpha).any(),
@@ -148,7 +148,7 @@ def _simplex_draws(key: jax.Array, alpha: jax.Array, count: int) -> jax.Array:
 
 @functools.partial(jax.jit, static_argnames="count")
 def _log_draws(key: jax.Array, alpha: jax.Array, count: int) -> jax.Array:
-    """Return ``count`` log-gamma variates of each of R concentrations, ``(R, count)``."""
+    """Return ``count`` log-gamma variates for each of R concentrations, ``(R, count)``."""
     alpha = lax.optimization_barrier(alpha)  # see gamma_quantile.unlifted
     quantile_key, boost_key = jax.random.split(key)
     shape, kind = (alpha.size, count), bits_dtype(alpha.dtype)

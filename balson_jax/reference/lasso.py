@@ -64,7 +64,7 @@ def lasso(design: Any, target: Any, penalty: Any, positive: bool = False, tolera
             f"penalty has shape {penalty.shape}, which doesn't broadcast against the batch {problem.batch_shape}; "
             "for a path over a batch, give penalties one trailing axis of length 1 per batch axis"
         ) from None
-    # LASSO has no total. Its field carries the penalty, so that the penalty is batched with the rest of the problem.
+    # LASSO has no total. The field carries the penalty instead, which is then batched with the rest of the problem.
     problem = dataclasses.replace(problem, total=penalty.astype(problem.dtype))
     if tolerance is None:
         tolerance = 1e-6 if problem.dtype == jnp.float32 else 1e-12

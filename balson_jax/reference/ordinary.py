@@ -11,7 +11,7 @@ from ..problems.linear import linear_problem
 
 
 def ordinary(design: Any, target: Any) -> jax.Array:
-    """Return the theta that minimises ``|target - design @ theta|``, ``(..., K)``; of several, that of least norm.
+    """Return the theta that minimises ``|target - design @ theta|``, ``(..., K)``. A tie goes to the least norm.
 
     >>> ordinary(jnp.eye(2), jnp.array([3.0, -1.0])).tolist()
     [3.0, -1.0]

@@ -19,7 +19,7 @@ from . import data, published
 TOTAL = 1.0
 OLS, EXACT = "OLS", "IP, sum = C"
 EXTRAS = (OLS, EXACT)
-"""Methods that the paper lacks: unconstrained least squares, and interior point with the samplers' constraint."""
+"""Methods not in the paper: unconstrained least squares, and interior point with the samplers' constraint."""
 
 
 @dataclasses.dataclass(frozen=True)

@@ -41,7 +41,7 @@ LEAD = (
 
 
 def write(results: Results, directory: pathlib.Path) -> pathlib.Path:
-    """Write numbers, settings and figures to files, and all of them to ``report.html``; return the page's path."""
+    """Write CSV files, settings, figures, and the page ``report.html`` with tables; return the page's path."""
     rows = [
         (dataset, name, f"{results.mse[name][dataset]:.9g}", f"{results.sparsity[name][dataset]:.9g}")
         for dataset in range(results.settings.datasets)

@@ -98,7 +98,7 @@ def reproduces(scores: list[Score]) -> list[Score]:
 
 
 def other_truths(settings: Settings, report: Callable[[str], None] = lambda name: None) -> list[Results]:
-    """Return the whole experiment for each of ``data.TRUTHS``, with the settings' prior and with a flat one.
+    """Run the experiment for each of ``data.TRUTHS``, with the prior of the settings and with a flat prior.
 
     Args:
       settings: settings of the experiment, of which only the truth and the concentration are varied.
