@@ -21,24 +21,26 @@ import sys
 
 from . import dirichlet, metrics, random, reference
 from .execution import parallel
-from .execution.ladder import Auto
 from .execution.stream import fit_stream
 from .experiments import paper as _paper  # noqa: F401
 from .fit import fit
 from .learning.evidence import Comparison, Tuning, compare, tune
 from .least_squares import LeastSquares, least_squares
 from .posteriors.posterior import FitError, Posterior, Prediction, Slack
-from .problems.linear import LinearProblem, Problem, linear_problem
+from .problems.base import Problem
+from .problems.constraints import Constraint
+from .problems.levels import NoisePosterior
+from .problems.linear import LinearProblem, linear_problem
 from .problems.model import ModelProblem, model_problem
-from .problems.noise import Correlated, InverseGamma, NoisePosterior
-from .samplers import IS, ISIRS, RS, RSIRS, TG, HitAndRun, Variational
+from .problems.noise import Correlated, InverseGamma, Noise
+from .samplers import IS, ISIRS, RS, RSIRS, TG, Auto, HitAndRun, Sampler, Variational
 from .status import Status
 from .targets import functions as density
 from .version import __version__
 
 # Modules that moved stay importable under their former names.
 _MOVED = {
-    "auto": "execution.ladder",
+    "auto": "samplers.auto",
     "constraints": "problems.constraints",
     "density": "targets.functions",
     "model": "problems.model",
@@ -61,6 +63,7 @@ __all__ = [
     "TG",
     "Auto",
     "Comparison",
+    "Constraint",
     "Correlated",
     "FitError",
     "HitAndRun",
@@ -68,10 +71,12 @@ __all__ = [
     "LeastSquares",
     "LinearProblem",
     "ModelProblem",
+    "Noise",
     "NoisePosterior",
     "Posterior",
     "Prediction",
     "Problem",
+    "Sampler",
     "Slack",
     "Status",
     "Tuning",

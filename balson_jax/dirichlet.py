@@ -18,6 +18,8 @@ import jax.numpy as jnp
 from jax import lax
 from jax.scipy.special import betainc, digamma, gammainc, gammaincc, gammaln, ndtri, polygamma
 
+from .bisection import bisect
+
 MatchRule = Literal["ratio", "geometric", "mean", "kl"]
 MATCH_RULES: tuple[MatchRule, ...] = get_args(MatchRule)
 
@@ -220,15 +222,8 @@ def _beta_log_odds(probability: jax.Array, a: jax.Array, b: jax.Array) -> jax.Ar
 def _bisect_log_odds(probability: jax.Array, a: jax.Array, b: jax.Array) -> jax.Array:
     """Return the log-odds at which the distribution function of Beta(a, b) equals ``probability``, by bisection."""
     reach = 0.98 * jnp.log(jnp.finfo(a.dtype).max)
-
-    def halve(_, bracket):
-        low, high = bracket
-        middle = 0.5 * (low + high)
-        below = _beta_cdf(a, b, middle) < probability
-        return jnp.where(below, middle, low), jnp.where(below, high, middle)
-
-    low, high = lax.fori_loop(0, BISECTION_STEPS, halve, (jnp.full_like(a, -reach), jnp.full_like(a, reach)))
-    return 0.5 * (low + high)
+    ends = jnp.full_like(a, -reach), jnp.full_like(a, reach)
+    return bisect(lambda x: _beta_cdf(a, b, x) < probability, *ends, BISECTION_STEPS)
 
 
 def _beta_cdf(a: jax.Array, b: jax.Array, log_odds: jax.Array) -> jax.Array:

@@ -16,16 +16,17 @@ ROOT = pathlib.Path(balson_jax.__file__).parent
 
 # Packages and modules of a layer may import those of layers before it, and each other; none after it.
 LAYERS = [
-    ("version", "validation", "status", "random"),
+    ("version", "validation", "status", "bisection", "random"),
     ("dirichlet",),
     ("problems",),
     ("targets",),
     ("least_squares",),
     ("proposals",),
     ("weighting",),
-    ("samplers",),
     ("posteriors",),
-    ("execution", "fit"),
+    ("samplers",),
+    ("execution",),
+    ("fit",),
     ("learning",),
     ("metrics", "reference"),
     ("experiments",),

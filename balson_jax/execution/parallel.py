@@ -14,7 +14,7 @@ from typing import Any, Literal
 from jax.sharding import AbstractMesh, Mesh
 
 from .. import validation
-from ..problems.linear import Problem
+from ..problems.base import Problem, require_problem
 from .placement import on_mesh
 
 
@@ -39,8 +39,7 @@ def shard(problem: Problem, mesh: Mesh, over: Literal["problems", "draws"] | Non
     >>> shard(problem, mesh).batch_shape
     (4,)
     """
-    if not isinstance(problem, Problem):
-        raise ValueError(f"problem is a {type(problem).__name__}; make one with balson_jax.linear_problem(...)")
+    require_problem(problem)
     if not isinstance(mesh, (Mesh, AbstractMesh)):
         raise ValueError(f'mesh is a {type(mesh).__name__}; make one with jax.make_mesh((2,), ("devices",))')
     if over is None:

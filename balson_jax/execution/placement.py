@@ -8,7 +8,7 @@ import jax
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from .. import validation
-from ..problems.linear import Problem
+from ..problems.base import Problem
 
 AxisNames = str | tuple[str, ...] | None
 
@@ -62,10 +62,10 @@ def placement_of(problem: Problem) -> Placement | None:
     batch: list[AxisNames] = [None] * len(problem.batch_shape)
 
     def note(leaf, event_ndim):
-        if isinstance(leaf.sharding, NamedSharding):
-            own_ndim = leaf.ndim - event_ndim
-            for axis, names in enumerate(leaf.sharding.spec[:own_ndim], start=len(batch) - own_ndim):
-                batch[axis] = batch[axis] or names
+        own_ndim = leaf.ndim - event_ndim
+        spec = getattr(leaf.sharding, "spec", ())  # only named shardings have one
+        for axis, names in enumerate(spec[:own_ndim], start=len(batch) - own_ndim):
+            batch[axis] = batch[axis] or names
         return leaf
 
     problem.map_leaves(note)

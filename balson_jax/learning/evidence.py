@@ -1,8 +1,8 @@
 """Choosing by evidence: between models, and between settings of one.
 
-The evidence, ``p(target | model)``, is what the prior expects of the likelihood: it rises with the fit and falls with
-what the prior wastes on fits that did not happen. Differences of its logarithm are log-odds of the models, if these
-were equally plausible before.
+The evidence, ``p(target | model)``, is the prior's mean of the likelihood. It rises with the fit and falls with the
+prior mass on fits that the data exclude. Differences of its logarithm are log-odds of the models, if these were equally
+plausible before.
 """
 
 from __future__ import annotations
@@ -20,9 +20,8 @@ import numpy as np
 from .. import validation
 from ..fit import fit
 from ..posteriors.posterior import Posterior
-from ..problems import constraints
-from ..problems.linear import Problem
-from ..samplers import METHODS, HitAndRun, Method
+from ..problems.base import Problem, require_problem
+from ..samplers import METHODS, Sampler
 from ..status import Status
 
 
@@ -74,11 +73,11 @@ class Comparison:
 
 
 def compare(
-    candidates: Mapping[str, Posterior | Problem | Method | str],
+    candidates: Mapping[str, Posterior | Problem | Sampler | str],
     *,
     key: jax.Array | None = None,
     problem: Problem | None = None,
-    method: str | Method = "is",
+    method: str | Sampler = "is",
 ) -> Comparison:
     """Return candidates ranked by evidence.
 
@@ -101,8 +100,9 @@ def compare(
     >>> compare(problems, key=jax.random.key(0)).names
     ('degree 2', 'degree 1')
     """
-    if not isinstance(candidates, Mapping) or not candidates:
-        trouble = "is empty" if isinstance(candidates, Mapping) else f"is a {type(candidates).__name__}"
+    is_mapping = isinstance(candidates, Mapping)
+    if not is_mapping or not candidates:
+        trouble = "is empty" if is_mapping else f"is a {type(candidates).__name__}"
         raise ValueError(f"candidates {trouble}; pass a dict of posteriors, problems or methods by name")
     posteriors = {str(name): _posterior(name, value, key, problem, method) for name, value in candidates.items()}
     sharpened = [name for name, found in posteriors.items() if found.sharpened]
@@ -139,21 +139,23 @@ def compare(
 
 
 def _require_evidence(name: str, posterior: Posterior) -> None:
-    if HitAndRun.name in np.unique(posterior.method):
+    """Raise ``ValueError`` if a fit without trouble has no evidence, because its method doesn't estimate it."""
+    missing = np.isnan(posterior.log_evidence) & ((np.asarray(posterior.status) & int(Status.NONFINITE)) == 0)
+    if missing.any():
         raise ValueError(
             f'{name} was fitted by Markov chains, which don\'t tell the evidence; fit with method="tg" or "is", with '
             "more draws if status asks for them"
         )
 
 
-def _posterior(name: Any, value: Any, key: Any, problem: Problem | None, method: str | Method) -> Posterior:
+def _posterior(name: Any, value: Any, key: Any, problem: Problem | None, method: str | Sampler) -> Posterior:
     if isinstance(value, Posterior):
         return value
     if key is None:
         raise ValueError(f"candidate {name!r} is to be fitted; pass key=jax.random.key(0)")
     if isinstance(value, Problem):
         return fit(key, value, method)
-    if isinstance(value, (Method, str)):
+    if isinstance(value, (Sampler, str)):
         if problem is None:
             raise ValueError(f"candidate {name!r} is a method; pass problem=, which it is to fit")
         return fit(key, problem, value)
@@ -223,7 +225,7 @@ def tune(
     prior: Any = None,
     total: Any = None,
     noise: Any = None,
-    method: str | Method = "is",
+    method: str | Sampler = "is",
     shared: bool = False,
 ) -> Tuning:
     """Return the prior, total and noise of a grid that have the largest evidence, and the posterior with them.
@@ -247,8 +249,7 @@ def tune(
     >>> round(float(found.prior), 1)
     0.3
     """
-    if not isinstance(problem, Problem):
-        raise ValueError(f"problem is a {type(problem).__name__}; make one with balson_jax.linear_problem")
+    require_problem(problem)
     grids: dict[str, jax.Array | None] = {"prior": prior, "total": total, "noise": noise}
     grids = {name: _grid(name, values, problem) for name, values in grids.items()}
     if all(values is None for values in grids.values()):
@@ -321,5 +322,5 @@ def _replace(problem: Any, values: Mapping[str, Any], shape: tuple[int, ...]) ->
         prior = prior[..., None] if prior.ndim == len(shape) else prior
         prior = jnp.broadcast_to(prior, (*prior.shape[:-1], problem.num_params))
         slack = problem.prior[..., -1]
-        given["prior"] = constraints.lift_prior(problem.constraint, prior, slack, problem.num_params)
+        given["prior"] = problem.constraint.lift_prior(prior, slack, problem.num_params)
     return dataclasses.replace(problem, **given)

@@ -13,9 +13,10 @@ import numpy as np
 from .. import dirichlet, validation
 from ..problems import constraints
 from ..problems.constraints import Constraint
-from ..problems.noise import NoisePosterior
+from ..problems.levels import NoisePosterior
 from ..status import Status
-from . import storage
+from ..weighting.diagnostics import Diagnostics
+from . import files
 from .prediction import Prediction, curves, quantiles, resample
 from .summary import summarize
 
@@ -25,48 +26,39 @@ class FitError(RuntimeError):
 
 
 class Slack(NamedTuple):
-    """What the posterior says of the part of the total that is left, ``(...)``."""
+    """The posterior of the unused part of the total, ``(...)``."""
 
     mean: jax.Array
     std: jax.Array
 
 
 @jax.tree_util.register_dataclass
-@dataclasses.dataclass(frozen=True)
-class Posterior:
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Posterior(Diagnostics):
     """The posterior of ``theta`` for one problem or a batch, whose axes lead every field.
+
+    The diagnostics (``ess``, ``pareto_k``, ``rhat``, ``acceptance_rate``, ``log_evidence``, ``log_evidence_stderr`` and
+    ``status``) are described in ``Diagnostics``.
 
     Attributes:
       alpha: concentrations of the approximating Dirichlet of omega, ``(..., K)``: of ``theta / total``, unless the
-        constraint lifts it (see ``constraints``).
+        constraint lifts it (see ``problems.constraints``).
       theta: its sparse mode, as theta: the paper's point estimate, ``(..., P)``.
       mean: posterior mean of theta, from all weighted draws, ``(..., P)``.
       std: posterior standard deviation of theta, from all weighted draws, ``(..., P)``.
       mean_stderr: Monte Carlo standard error of ``mean``, ``(..., P)``.
-      log_evidence: log of the marginal likelihood, constants included; for RSIRS and ISIRS that of the last round. With
-        ``noise="estimate"`` it has an arbitrary constant, and compares only with others of the kind.
-      log_evidence_stderr: its Monte Carlo standard error, plus the rounding of a large number. For chains, which don't
-        tell the evidence, both are NaN.
-      acceptance_rate: evidence over the likelihood's bound: what rejection sampling accepts; NaN where a model with
-        noise to be estimated has no bound.
-      ess: effective number of draws (of the worst round).
-      pareto_k: shape of the weights' tail (of the worst round); ``-inf`` where all weights are equal, as for RS;
-        NaN with ``diagnose_tail=False`` and for chains, which have no weights. At most 0 where the weights' bound is so
-        close to their mean that there is no tail.
-      rhat: how well independent Markov chains agree, at best 1; 1 for methods without chains.
       dirichlet_misfit: the largest factor by which a variance of omega differs from that of the approximating
         Dirichlet; 1 if all agree. Where it is large, ``alpha`` and ``theta`` describe the posterior poorly; means,
         standard deviations, intervals and draws don't depend on them.
-      status: ``Status`` as an integer; troubles of all rounds.
       total: the constant C.
       num_rows: how many observations counted.
-      draws: some draws of theta that stand for all, ``(..., D, P)``; how many is the method's ``keep``.
+      draws: some draws of theta that represent all, ``(..., D, P)``; D is the method's ``keep``.
       draw_weights: their weights, of sum one, ``(..., D)``.
-      slack: mean and standard deviation of what is left of the total, or ``None`` if the constraint has no slack.
-      noise: posterior of the noise's level, with ``mean``, ``std`` and ``interval``, or ``None`` if it was given.
+      slack: mean and standard deviation of the unused part of the total, or ``None`` if the constraint has no slack.
+      noise: posterior of the noise level, with ``mean``, ``std`` and ``interval``, or ``None`` if it was given.
       choice: which of ``methods`` was used, ``(...)``; see ``method``.
       methods: names of the methods that might have been used.
-      constraint: the problem's.
+      constraint: the problem's; it equals its name.
       certified: whether the bound of rejection sampling is proven.
       sharpened: whether the data were counted more than once, so that this is not the posterior.
     """
@@ -76,14 +68,7 @@ class Posterior:
     mean: jax.Array
     std: jax.Array
     mean_stderr: jax.Array
-    log_evidence: jax.Array
-    log_evidence_stderr: jax.Array
-    acceptance_rate: jax.Array
-    ess: jax.Array
-    pareto_k: jax.Array
-    rhat: jax.Array
     dirichlet_misfit: jax.Array
-    status: jax.Array
     total: jax.Array
     num_rows: jax.Array
     draws: jax.Array
@@ -92,7 +77,7 @@ class Posterior:
     noise: NoisePosterior | None
     choice: jax.Array
     methods: tuple[str, ...] = dataclasses.field(metadata={"static": True})
-    constraint: Constraint = dataclasses.field(default="equal", metadata={"static": True})
+    constraint: Constraint = dataclasses.field(metadata={"static": True})
     certified: bool = dataclasses.field(default=True, metadata={"static": True})
     sharpened: bool = dataclasses.field(default=False, metadata={"static": True})
 
@@ -141,7 +126,7 @@ class Posterior:
         if self.draws.shape[-2]:
             tail = 0.5 * (1 - jnp.asarray(level, self.mean.dtype))
             return quantiles(jnp.moveaxis(self.draws, -1, -2), self.draw_weights[..., None, :], tail)
-        if constraints.is_signed(self.constraint):
+        if not self.constraint.shares_are_beta:
             raise ValueError(f"constraint={self.constraint!r} takes its intervals from kept draws; {_REMEDY}")
         scale = self.total[..., None]
         lower, upper = _matched_beta(self.mean / scale, jnp.square(self.std / scale), level)
@@ -202,12 +187,12 @@ class Posterior:
 
     def save(self, path: str | os.PathLike) -> None:
         """Write the posterior to a NumPy ``.npz`` file, which ``Posterior.load`` reads."""
-        storage.save(path, jax.tree.map(np.asarray, self.arrays()), self._words())
+        files.save(path, jax.tree.map(np.asarray, self.arrays()), self._words())
 
     @staticmethod
     def load(path: str | os.PathLike) -> Posterior:
         """Return the posterior that ``save`` wrote to a file, with NumPy arrays for fields."""
-        arrays, words = storage.load(path)
+        arrays, words = files.load(path)
         return Posterior.from_arrays(arrays, words)
 
     def arrays(self) -> dict[str, Any]:
@@ -218,7 +203,8 @@ class Posterior:
         return found
 
     def _words(self) -> dict[str, Any]:
-        return {name: getattr(self, name) for name in ("methods", "constraint", "certified", "sharpened")}
+        words = {name: getattr(self, name) for name in ("methods", "certified", "sharpened")}
+        return {**words, "constraint": self.constraint.name}
 
     @staticmethod
     def from_arrays(arrays: dict[str, Any], words: dict[str, Any]) -> Posterior:
@@ -230,7 +216,8 @@ class Posterior:
                 name.removeprefix(f"{part}."): array for name, array in arrays.items() if name.startswith(f"{part}.")
             }
             plain[part] = make(**own) if own else None
-        return Posterior(**plain, **{**words, "methods": tuple(words["methods"])})
+        constraint = constraints.named(words["constraint"])
+        return Posterior(**plain, **{**words, "methods": tuple(words["methods"]), "constraint": constraint})
 
     def raise_for_status(self) -> None:
         """Raise ``FitError``, saying what is wrong and where, unless every problem's status is ``OK``."""

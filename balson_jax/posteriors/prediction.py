@@ -12,6 +12,8 @@ import jax.numpy as jnp
 from jax import lax
 from jax.scipy.special import ndtr
 
+from ..bisection import bisect
+
 BISECTION_STEPS = 30
 CURVE_ELEMENTS = 1 << 22
 """Largest number of curve values computed at a time. It bounds the memory of ``curves``."""
@@ -65,14 +67,10 @@ def _noisy_quantile(
 ) -> jax.Array:
     """Return a quantile of a mixture of normals with weighted means ``values`` on the last axis, by bisection."""
 
-    def halve(_, bracket):
-        low, high = bracket
-        middle = 0.5 * (low + high)
-        below = (weights * ndtr((middle[..., None] - values) / noise)).sum(-1) < probability
-        return jnp.where(below, middle, low), jnp.where(below, high, middle)
+    def is_below(x):
+        return (weights * ndtr((x[..., None] - values) / noise)).sum(-1) < probability
 
-    low, high = lax.fori_loop(0, BISECTION_STEPS, halve, (mean - 20 * std, mean + 20 * std))
-    return 0.5 * (low + high)
+    return bisect(is_below, mean - 20 * std, mean + 20 * std, BISECTION_STEPS)
 
 
 def curves(

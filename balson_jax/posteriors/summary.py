@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..samplers import HitAndRun
 from ..status import Status
 
 if TYPE_CHECKING:
@@ -24,7 +23,7 @@ def _single(posterior: Posterior, level: float) -> str:
     lower, upper = (np.asarray(end) for end in posterior.interval(level))
     columns = [np.asarray(column) for column in (posterior.mean, posterior.std, lower, upper, posterior.theta)]
     percent = f"{100 * level:g} %"
-    lines = [f"Posterior of theta ({posterior.method}), {_constraint(posterior)}", ""]
+    lines = [f"Posterior of theta ({posterior.method}), {posterior.constraint.label} {float(posterior.total):g}", ""]
     lines.append(f"{'':>9}{'mean':>10}{'std':>10}{f'{percent} interval':>23}{'sparse mode':>14}")
     for k in range(min(posterior.num_params, MAX_ROWS)):
         mean, std, low, high, mode = (_number(column[k]) for column in columns)
@@ -45,15 +44,10 @@ def _single(posterior: Posterior, level: float) -> str:
 
 
 def _quality(posterior: Posterior) -> str:
-    if posterior.method == HitAndRun.name:
+    if float(posterior.rhat) > 1:
         return f"R-hat {float(posterior.rhat):.3f}"
     rate = _finite(posterior.acceptance_rate, ".3g")
     return f"Pareto k {_finite(posterior.pareto_k, '.2f')}   acceptance rate {rate}"
-
-
-def _constraint(posterior: Posterior) -> str:
-    signs = {"equal": "sum =", "at_most": "sum ≤", "signed": "sum of |theta| ≤", "signed_at_most": "sum of |theta| ≤"}
-    return f"{signs[posterior.constraint]} {float(posterior.total):g}"
 
 
 def _unknowns(posterior: Posterior, level: float) -> list[str]:
@@ -79,7 +73,7 @@ def _batch(posterior: Posterior) -> str:
     for label, values in (
         ("effective draws", posterior.ess),
         ("Pareto k", posterior.pareto_k),
-        *([("R-hat", posterior.rhat)] if HitAndRun.name in np.unique(posterior.method) else []),
+        *([("R-hat", posterior.rhat)] if np.any(np.asarray(posterior.rhat) > 1) else []),
         ("acceptance rate", posterior.acceptance_rate),
         ("log-evidence", posterior.log_evidence),
     ):
@@ -99,8 +93,8 @@ def _batch(posterior: Posterior) -> str:
 
 def _methods(posterior: Posterior) -> str:
     """Return the method's name, or those that ``"auto"`` used and for how many problems."""
-    if isinstance(posterior.method, str):
-        return posterior.method
+    if len(posterior.methods) == 1:
+        return posterior.methods[0]
     names, counts = np.unique(posterior.method, return_counts=True)
     return ", ".join(f"{name}: {count:,}" for name, count in zip(names, counts, strict=True))
 

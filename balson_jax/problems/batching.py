@@ -18,7 +18,7 @@ from jax import lax
 
 
 class Batched(abc.ABC):
-    """One problem or a batch of them: what all problems can do."""
+    """One problem or a batch: a pytree that knows which axes of its leaves are the batch's."""
 
     @abc.abstractmethod
     def event_ndims(self) -> list[int]:
@@ -57,6 +57,16 @@ class Batched(abc.ABC):
         axes = self.map_leaves(lambda leaf, ndim: 0 if leaf.ndim > ndim else None)
         return jax.vmap(function, in_axes=(axes, *(0 for _ in arrays)))(self, *arrays)
 
+    def take(self, index: Any) -> Self:
+        """Return some problems along the first axis of a batch; leaves that all problems share stay."""
+        ndim_batch = len(self.batch_shape)
+
+        def chosen(leaf, ndim):
+            is_own = leaf.ndim - ndim == ndim_batch and leaf.shape[0] != 1
+            return leaf[index] if is_own else leaf
+
+        return self.map_leaves(chosen) if ndim_batch else self
+
     def all_finite(self) -> jax.Array:
         """Return, per problem, whether every number of it is finite."""
         finite = jnp.bool_(True)
@@ -67,7 +77,7 @@ class Batched(abc.ABC):
 
 
 def map_blocks(
-    function: Callable[..., Any], problem: Batched, block: int | None = None, arrays: tuple[jax.Array, ...] = ()
+    function: Callable[..., Any], problem: Batched, block: int | None = None, arrays: tuple[Any, ...] = ()
 ) -> Any:
     """Apply a function of a flattened batch to a batch of any shape, some problems at a time.
 
@@ -76,7 +86,7 @@ def map_blocks(
         returns a pytree of arrays whose leading axis is B.
       problem: one problem or a batch of any shape, which may be empty.
       block: at most this many problems are computed at a time, to bound the memory; ``None`` for all.
-      arrays: others that belong to the problems, with the batch's axes in front.
+      arrays: pytrees of arrays that belong to the problems, with the batch's axes in front.
 
     Returns:
       The function's pytree, each leaf with the problem's batch axes leading.
@@ -84,9 +94,9 @@ def map_blocks(
     batch = problem.batch_shape
     flat = problem.flatten_batch()
     count = math.prod(batch)
-    rows = [array.reshape(count, *array.shape[len(batch) :]) for array in arrays]
+    rows = jax.tree.map(lambda array: array.reshape(count, *array.shape[len(batch) :]), list(arrays))
     if count == 0:
-        shapes = jax.eval_shape(function, _resize(flat, 1), *(_extend(array, 1) for array in rows))
+        shapes = jax.eval_shape(function, _resize(flat, 1), *jax.tree.map(lambda array: _extend(array, 1), rows))
         results = jax.tree.map(lambda shape: jnp.zeros((0, *shape.shape[1:]), shape.dtype), shapes)
     elif block is None or count <= block:
         results = function(flat, *rows)
@@ -100,7 +110,7 @@ def map_blocks(
         stacked = _resize(flat, num_blocks * size).map_leaves(
             lambda leaf, ndim: stack(leaf) if leaf.ndim > ndim else leaf
         )
-        rows = [stack(_extend(array, num_blocks * size)) for array in rows]
+        rows = jax.tree.map(lambda array: stack(_extend(array, num_blocks * size)), rows)
         results = _map_leading_axis(function, stacked, rows)
         results = jax.tree.map(lambda leaf: leaf.reshape(num_blocks * size, *leaf.shape[2:])[:count], results)
     return jax.tree.map(lambda leaf: leaf.reshape(batch + leaf.shape[1:]), results)
@@ -120,7 +130,7 @@ def _extend(array: jax.Array, count: int) -> jax.Array:
     return jnp.concatenate([array, filler])
 
 
-def _map_leading_axis(function: Callable[..., Any], stacked: Batched, rows: list[jax.Array]) -> Any:
+def _map_leading_axis(function: Callable[..., Any], stacked: Batched, rows: list[Any]) -> Any:
     """Apply a function to the blocks of a problem, and of arrays, whose batched leaves have one more leading axis."""
     leaves, structure = jax.tree.flatten(stacked)
     is_stacked = [leaf.ndim > ndim for leaf, ndim in zip(leaves, stacked.event_ndims(), strict=True)]

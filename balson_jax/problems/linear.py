@@ -1,86 +1,20 @@
-"""What is fitted: design, target, noise, constraint and prior, checked and reduced.
-
-The model is ``y = A theta + noise`` with theta on a simplex or a cut of one (see ``constraints``), the paper's eq. 1.
-N rows matter only through a thin QR factorisation ``A = Q R``, made once: with ``q = Q'y`` and the part
-``rho = y - Q q`` of the target that no ``theta`` reaches,
-
-    |y - A theta|^2 = |q - R theta|^2 - 2 theta'(A'rho) + |rho|^2 + 2 q'(Q'rho).
-
-``A'rho`` and ``Q'rho`` are zero but for rounding, which they correct: in float32 that of a strong signal can exceed the
-noise. They also carry derivatives: with ``Q`` held constant the right side has the same first derivatives in ``A`` and
-``y`` as the left for designs of any rank, where a derivative taken through the factorisation would divide by zero.
-(Second derivatives in ``A`` are not right.)
-"""
+"""Linear problems: ``y = A theta + noise`` (the paper's eq. 1), checked and reduced to K rows (see ``reduction``)."""
 
 from __future__ import annotations
 
 import dataclasses
 import math
-from typing import Any
+from typing import Any, Self
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax import lax
 
 from .. import validation
-from . import constraints, rows
-from .batching import Batched, map_blocks
-from .constraints import CONSTRAINTS, Constraint
-from .noise import InverseGamma, Noise
-
-REDUCED_ELEMENTS = 1 << 22
-"""Problems whose rows differ are reduced together as long as their designs hold no more numbers than this."""
-
-
-class Problem(Batched):
-    """What every kind of problem has: a constraint, a prior, a level of noise; ``fit`` takes any of them.
-
-    ``linear_problem`` makes one from a design, ``model_problem`` from a function. Fields all kinds share:
-
-    Attributes:
-      total: the constant C, ``(...)``.
-      noise: the standard deviation of the (whitened) noise, ``(...)``, or the prior of its square.
-      prior: the prior's concentrations, ``(..., K)``, of all components of omega.
-      num_rows: the number of observations that count, ``(...)``, in the floating dtype.
-      log_volume: log-determinant of the whitening, ``(...)``.
-      constraint: one of ``constraints.CONSTRAINTS``.
-    """
-
-    total: jax.Array
-    noise: Noise
-    prior: jax.Array
-    num_rows: jax.Array
-    log_volume: jax.Array
-    constraint: Constraint
-
-    @property
-    def num_components(self) -> int:
-        """The number K of components of omega."""
-        return self.prior.shape[-1]
-
-    @property
-    def num_params(self) -> int:
-        """The number of parameters theta: K, unless the constraint lifts them."""
-        return constraints.num_params(self.constraint, self.num_components)
-
-    @property
-    def dtype(self) -> jnp.dtype:
-        """The floating dtype in which the problem is solved."""
-        return self.prior.dtype
-
-    @property
-    def estimates_noise(self) -> bool:
-        """Whether the level of the noise is unknown."""
-        return isinstance(self.noise, InverseGamma)
-
-    def is_valid(self) -> jax.Array:
-        """Return, per problem, whether every number is finite and in its domain; usable inside a trace."""
-        if isinstance(self.noise, InverseGamma):
-            noise = (self.noise.shape >= 0) & (self.noise.scale >= 0)
-        else:
-            noise = self.noise > 0
-        return self.all_finite() & (self.total > 0) & noise & (self.prior > 0).all(-1) & (self.num_rows >= 1)
+from . import constraints, reduction, rows
+from .base import Problem, Template, broadcast, read_prior, require_components
+from .constraints import Constraint
+from .noise import Noise
 
 
 @jax.tree_util.register_dataclass
@@ -107,11 +41,67 @@ class LinearProblem(Problem):
     total: jax.Array
     noise: Noise
     prior: jax.Array
-    constraint: Constraint = dataclasses.field(default="equal", metadata={"static": True})
+    constraint: Constraint = dataclasses.field(metadata={"static": True})
+
+    is_linear = True
 
     def event_ndims(self) -> list[int]:
         """Return, for each leaf, how many of its last axes belong to one problem."""
         return [2, 1, 1, 0, 0, 0, 0, *(0 for _ in jax.tree.leaves(self.noise)), 1]
+
+    def half_squares(self, omega: jax.Array) -> jax.Array:
+        """Return half the sums of squared residuals of draws ``(..., K)``, in units of the rows' noise, ``(...)``."""
+        theta = omega * self.total[..., None]
+        fitted = jnp.einsum("...mk,...k->...m", self.factor, theta, precision=lax.Precision.HIGHEST)
+        half_square = 0.5 * jnp.square(self.projection - fitted).sum(-1)
+        return half_square + self.rest - (self.cross * theta).sum(-1)
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class LinearTemplate(Template):
+    """A design with its options, for any targets.
+
+    Attributes:
+      design: ``(..., N, P)``, rows flattened.
+      basis: Q of the whitened design, ``(..., N, M)``, if it is known and doesn't depend on the targets.
+      constraint: on theta.
+    """
+
+    design: jax.Array
+    basis: jax.Array | None
+    constraint: Constraint = dataclasses.field(metadata={"static": True})
+
+    def event_ndims(self) -> list[int]:
+        """Return, for each leaf, how many of its last axes belong to one problem."""
+        return [0, 1, *self.rows.event_ndims(), 2, *([] if self.basis is None else [2])]
+
+    def factorised(self) -> Self:
+        """Return the template with the design's factorisation, if that doesn't depend on the targets."""
+        if self.rows.missing == "drop":
+            return self
+        none = self.rows.of(jnp.zeros(self.rows.event, self.design.dtype))
+        if not reduction.shares_whitening(self.design, none.scale, none.cholesky):
+            return self
+        return dataclasses.replace(self, basis=reduction.whitened_basis(self.design, none.scale, none.cholesky))
+
+    def with_targets(self, target: Any) -> LinearProblem:
+        """Return the problem of fitting targets ``(..., *event)``."""
+        data = self.rows.of(self.read_target(target))
+        arrays = self.design, data.target, data.scale, data.cholesky, self.basis
+        factor, projection, cross, rest = reduction.reduce(*arrays)
+        return LinearProblem(
+            factor=self.constraint.lift(factor),
+            projection=projection,
+            cross=self.constraint.lift(cross),
+            rest=rest,
+            num_rows=data.count,
+            log_volume=data.log_volume,
+            total=self.total,
+            noise=data.noise,
+            prior=self.prior,
+            constraint=self.constraint,
+        ).made_by(self)
 
 
 def linear_problem(
@@ -119,7 +109,7 @@ def linear_problem(
     target: Any,
     *,
     total: Any = 1.0,
-    constraint: Constraint = "equal",
+    constraint: str | Constraint = "equal",
     noise: Any = "estimate",
     prior: Any = 1.0,
     slack_prior: Any = 1.0,
@@ -138,16 +128,16 @@ def linear_problem(
       target: ``(..., N)``.
       total: the constant C of the constraint: a number, or one per problem.
       constraint: ``"equal"`` (theta >= 0 of sum C), ``"at_most"`` (theta >= 0, a sum of at most C), ``"signed"``
-        (``sum(|theta|) <= C``, as theta is the difference of two nonnegative parts that together sum to C), or
-        ``"signed_at_most"`` (the parts sum to at most C). See ``constraints``.
+        (``sum(|theta|) <= C``, as theta is the difference of two nonnegative parts that together sum to C),
+        ``"signed_at_most"`` (the parts sum to at most C), or a ``Constraint``. See ``problems.constraints``.
       noise: ``"estimate"`` integrates an unknown level out under the scale-invariant prior, an ``InverseGamma`` under
         that one. Or the standard deviation: a number, one per problem (the batch's shape), or one per row (ending in an
-        axis of length N; a 1-D array that could be either is refused). Or ``Correlated``, with a covariance.
+        axis of length N; a 1-D array that could be either is refused). Or ``Correlated``, with a covariance. Or a
+        ``Noise`` of your own.
       prior: concentrations of the Dirichlet prior on omega, which is theta / total (and more, if signed or with a
-        slack; see ``constraints``). 1 is flat, less favours few large components, more favours equal ones. A number,
-        one per parameter (ending in an axis of length P;
-        with a signed constraint for both signs alike, or 2 P of them), or one per problem (the batch's shape, where
-        that doesn't end in P).
+        slack; see ``problems.constraints``). 1 is flat, less favours few large components, more favours equal ones. A
+        number, one per parameter (ending in an axis of length P; with a signed constraint for both signs alike, or 2 P
+        of them), or one per problem (the batch's shape, where that doesn't end in P).
       slack_prior: concentration of the slack, where the constraint has one: a number, or one per problem.
       weights: of the rows, nonnegative, ``(..., N)``: an observation of weight w has the noise's variance divided by w,
         and counts as one; of weight zero it does not count.
@@ -169,58 +159,40 @@ def linear_problem(
     >>> problem.num_params, problem.batch_shape, problem.factor.shape
     (3, (), (3, 3))
     """
-    validation.require_choice("constraint", constraint, CONSTRAINTS)
+    constraint = constraints.named(constraint)
     validation.require_at_least("row_axes", row_axes, 1)
     design, target = _design_and_target(design, target, row_axes)
-    event, num_params = design.shape[-1 - row_axes : -1], design.shape[-1]
-    require_components(constraint, num_params, "design has", "columns")
-    batch = _broadcast("target", target.shape[:-row_axes], "design", design.shape[: -1 - row_axes])
-    total, prior, batch = read_constraint(constraint, num_params, batch, design.dtype, total, prior, slack_prior)
-    data = rows.read(target, event, batch, noise=noise, weights=weights, mask=mask, missing=missing)
-    design = design.reshape(*design.shape[: -1 - row_axes], math.prod(event), num_params)
-    factor, projection, cross, rest = _reduce(design, data.target, data.scale, data.cholesky)
-    return LinearProblem(
-        factor=constraints.lift(constraint, factor),
-        projection=projection,
-        cross=constraints.lift(constraint, cross),
-        rest=rest,
-        num_rows=data.count,
-        log_volume=data.log_volume,
-        total=total,
-        noise=data.noise,
-        prior=prior,
-        constraint=constraint,
-    )
+    event = design.shape[-1 - row_axes : -1]
+    batch = broadcast("target", target.shape[:-row_axes], "design", design.shape[: -1 - row_axes])
+    options = {"noise": noise, "weights": weights, "mask": mask, "missing": missing}
+    template = linear_template(design, event, batch, constraint, (total, prior, slack_prior), options)
+    return template.with_targets(target)
 
 
-def require_components(constraint: Constraint, num_params: int, subject: str, things: str) -> None:
-    """Raise if a constraint leaves fewer than two components: ``subject`` has that many ``things``."""
-    smallest = 1 if constraint != "equal" else 2
-    if num_params < smallest:
-        remedy = f"pass at least {smallest} {things}"
-        alone = ", as one alone is theta = total" if smallest == 2 else ""
-        raise ValueError(f"{subject} K={num_params} component; {remedy}{alone}")
-
-
-def read_constraint(
-    constraint: Constraint,
-    num_params: int,
+def linear_template(
+    design: jax.Array,
+    event: tuple[int, ...],
     batch: tuple[int, ...],
-    dtype: Any,
-    total: Any,
-    prior: Any,
-    slack_prior: Any,
-) -> tuple[jax.Array, jax.Array, tuple[int, ...]]:
-    """Return the total, the concentrations of all components, and the batch's shape, or raise ``ValueError``."""
-    total = validation.float_array("total", total, dtype)
-    prior = validation.float_array("prior", prior, dtype)
-    slack_prior = validation.float_array("slack_prior", slack_prior, dtype)
-    for name, value in (("total", total), ("prior", prior), ("slack_prior", slack_prior)):
-        validation.require_positive(name, value)
-    batch = _broadcast("total", total.shape, "the problems", batch)
-    validation.require_broadcast("slack_prior", slack_prior.shape, batch)
-    prior = _per_component(prior, batch, num_params, constraints.is_signed(constraint))
-    return total, constraints.lift_prior(constraint, prior, slack_prior, num_params), batch
+    constraint: Constraint,
+    shares: tuple[Any, Any, Any],
+    options: dict[str, Any],
+) -> LinearTemplate:
+    """Return the template of linear problems, or raise ``ValueError`` naming the argument that is wrong.
+
+    Args:
+      design: ``(..., *event, P)``.
+      event: the shape of one problem's target.
+      batch: the shape of the batch.
+      constraint: on theta.
+      shares: the arguments ``total``, ``prior`` and ``slack_prior`` of ``linear_problem``.
+      options: its arguments ``noise``, ``weights``, ``mask`` and ``missing``.
+    """
+    num_params = design.shape[-1]
+    require_components(constraint, num_params, "design has", "columns")
+    total, prior, batch = read_prior(constraint, num_params, batch, design.dtype, *shares)
+    rules = rows.read(event, batch, design.dtype, **options)
+    flat = design.reshape(*design.shape[: design.ndim - 1 - len(event)], math.prod(event), num_params)
+    return LinearTemplate(total, prior, rules, flat, None, constraint)
 
 
 def _design_and_target(design: Any, target: Any, row_axes: int) -> tuple[jax.Array, jax.Array]:
@@ -243,77 +215,9 @@ def _design_and_target(design: Any, target: Any, row_axes: int) -> tuple[jax.Arr
             remedy += ": pass design.T?"
         elif row_axes == 1 and target.shape == (*event, 1):
             remedy += ": pass target[:, 0]"
+        elif row_axes == 1 and target.ndim == 2 and target.shape[0] == event[0]:
+            remedy += ": pass target.T?"
         raise ValueError(f"target has shape {target.shape} but design has {count} rows; {remedy}")
     dtype = jnp.result_type(design, target)
     validation.require_finite("design", design, "remove or replace that entry")
     return design.astype(dtype), target.astype(dtype)
-
-
-def _broadcast(name: str, shape: tuple[int, ...], other: str, other_shape: tuple[int, ...]) -> tuple[int, ...]:
-    try:
-        return np.broadcast_shapes(shape, other_shape)
-    except ValueError:
-        message = f"the batch axes {shape} of {name} don't broadcast with those of {other}, {other_shape}"
-        raise ValueError(f"{message}; make them equal, or of length 1") from None
-
-
-def _per_component(prior: jax.Array, batch: tuple[int, ...], num_params: int, signed: bool) -> jax.Array:
-    size = 2 * num_params if signed and prior.ndim and prior.shape[-1] == 2 * num_params else num_params
-    if prior.ndim and prior.shape == batch and prior.shape[-1] != size:
-        prior = prior[..., None]
-    try:
-        np.broadcast_shapes(prior.shape, (*batch, size))
-        return jnp.broadcast_to(prior, (*prior.shape[:-1], size))
-    except ValueError:
-        both = f" (or {2 * num_params}, for each sign)" if signed else ""
-        raise ValueError(
-            f"prior has shape {prior.shape}; pass a number, {num_params} concentrations{both}, "
-            f"or an array of the batch's shape {batch}"
-        ) from None
-
-
-@jax.tree_util.register_dataclass
-@dataclasses.dataclass(frozen=True)
-class _Raw(Batched):
-    """Data before reduction: design, target, and how rows are whitened."""
-
-    design: jax.Array
-    target: jax.Array
-    scale: jax.Array | None
-    cholesky: jax.Array | None
-
-    def event_ndims(self) -> list[int]:
-        ndims = {"design": 2, "target": 1, "scale": 1, "cholesky": 2}
-        return [ndim for name, ndim in ndims.items() if getattr(self, name) is not None]
-
-    def whitened(self) -> tuple[jax.Array, jax.Array]:
-        columns = rows.whiten(jnp.moveaxis(self.design, -1, 0), self.scale, self.cholesky)
-        return jnp.moveaxis(columns, 0, -1), rows.whiten(self.target, self.scale, self.cholesky)
-
-
-@jax.jit
-def _reduce(
-    design: jax.Array, target: jax.Array, scale: jax.Array | None, cholesky: jax.Array | None
-) -> tuple[jax.Array, ...]:
-    """Return factor, projection, cross and rest of the rows in whitened units."""
-    raw = _Raw(design, target, scale, cholesky)
-    own = [array.shape[:-1] for array in (scale,) if array is not None]
-    own += [array.shape[:-2] for array in (cholesky,) if array is not None]
-    if np.broadcast_shapes(design.shape[:-2], *own) == design.shape[:-2]:
-        return _factorize(*raw.whitened())  # the weights have no axes that the design lacks
-    block = max(1, REDUCED_ELEMENTS // math.prod(design.shape[-2:]))
-    return map_blocks(lambda flat: flat.vmap(lambda one: _factorize(*one.whitened())), raw, block)
-
-
-def _factorize(design: jax.Array, target: jax.Array) -> tuple[jax.Array, ...]:
-    exact = lax.Precision.HIGHEST
-    basis = lax.stop_gradient(jnp.linalg.qr(lax.stop_gradient(design))[0])
-    factor = jnp.einsum("...nm,...nk->...mk", basis, design, precision=exact)
-    projection = jnp.einsum("...nm,...n->...m", basis, target, precision=exact)
-    outside = target - jnp.einsum("...nm,...m->...n", basis, projection, precision=exact)
-    # What columns have in common apart from what they differ in: it would drown that.
-    column = design.mean(-1)
-    cross = jnp.einsum("...nk,...n->...k", design - column[..., None], outside, precision=exact)
-    cross = cross + jnp.einsum("...n,...n->...", column, outside, precision=exact)[..., None]
-    leak = jnp.einsum("...nm,...n->...m", basis, outside, precision=exact)
-    return factor, projection, cross, 0.5 * jnp.square(outside).sum(-1) + (projection * leak).sum(-1)

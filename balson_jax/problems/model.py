@@ -10,13 +10,12 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import lax
 
 from .. import validation
 from . import constraints, rows
-from .constraints import CONSTRAINTS, Constraint
-from .linear import Problem, read_constraint, require_components
-from .noise import InverseGamma, Noise
+from .base import Problem, Template, read_prior, require_components
+from .constraints import Constraint
+from .noise import Noise
 
 Predict = Callable[[jax.Array, Any], jax.Array]
 
@@ -29,9 +28,9 @@ class ModelProblem(Problem):
     The fields that all problems have are described in ``Problem``.
 
     Attributes:
-      inputs: what ``predict`` gets beside theta, a pytree that all problems share.
+      inputs: second argument of ``predict``, a pytree that all problems share.
       target: ``(..., N)``, the axes of one problem's rows flattened.
-      scale: what residuals are multiplied by, ``(..., N)``, zero for dropped rows; or ``None``.
+      scale: factors of the residuals, ``(..., N)``, zero for dropped rows; or ``None``.
       cholesky: lower factor of the covariance, ``(..., N, N)``, or ``None``.
       bound: no theta has half a sum of squared residuals, in units of the rows' noise, below this, ``(...)``.
       predict: the model.
@@ -50,7 +49,7 @@ class ModelProblem(Problem):
     noise: Noise
     prior: jax.Array
     predict: Predict = dataclasses.field(metadata={"static": True})
-    constraint: Constraint = dataclasses.field(default="equal", metadata={"static": True})
+    constraint: Constraint = dataclasses.field(metadata={"static": True})
     search: bool = dataclasses.field(default=False, metadata={"static": True})
     input_ndims: tuple[int, ...] = dataclasses.field(default=(), metadata={"static": True})
 
@@ -65,7 +64,7 @@ class ModelProblem(Problem):
 
     def residual(self, omega: jax.Array) -> jax.Array:
         """Return the residuals at one omega, ``(K,)``, of one problem, in units of the rows' noise, ``(N,)``."""
-        theta = self.total * constraints.unlift(self.constraint, omega)
+        theta = self.total * self.constraint.unlift(omega)
         residual = self.target - self.predict(theta, self.inputs).reshape(-1)
         if self.scale is not None:
             # A dropped row's prediction may be anything.
@@ -76,6 +75,80 @@ class ModelProblem(Problem):
         """Return half the sum of squared residuals at one omega, ``(K,)``, of one problem."""
         return 0.5 * jnp.square(self.residual(omega)).sum()
 
+    def half_squares(self, omega: jax.Array) -> jax.Array:
+        """Return half the sums of squared residuals of draws ``(..., K)``, in units of the rows' noise, ``(...)``."""
+        shape = jnp.broadcast_shapes(omega.shape[:-1], self.batch_shape)
+        count = math.prod(shape)
+
+        def expand(leaf, ndim):
+            own, event = leaf.shape[: leaf.ndim - ndim], leaf.shape[leaf.ndim - ndim :]
+            return jnp.broadcast_to(leaf, shape + event).reshape(count, *event) if own else leaf
+
+        flat = jnp.broadcast_to(omega, (*shape, omega.shape[-1])).reshape(count, -1)
+        return self.map_leaves(expand).vmap(lambda one, omega: one.half_square(omega), flat).reshape(shape)
+
+    @property
+    def certified(self) -> bool:
+        """Whether the bound of the likelihood is proven: not if an optimiser searches for it."""
+        return not self.search
+
+    @property
+    def has_envelope(self) -> bool:
+        """False if a perfect fit would be infinitely likely, and no positive bound of half-squares is known."""
+        if self.search:
+            return True
+        unbounded = validation.known(self.noise.is_unbounded(self.bound))
+        return unbounded is None or not unbounded.any()
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class ModelTemplate(Template):
+    """A model with its inputs and options, for any targets.
+
+    Attributes:
+      inputs: second argument of ``predict``, a pytree that all problems share.
+      bound: lower bound of half-squares, ``(...)``.
+      predict: the model.
+      constraint: on theta.
+      search: whether the bound is to be raised to the smallest value that an optimiser finds.
+    """
+
+    inputs: Any
+    bound: jax.Array
+    predict: Predict = dataclasses.field(metadata={"static": True})
+    constraint: Constraint = dataclasses.field(metadata={"static": True})
+    search: bool = dataclasses.field(metadata={"static": True})
+
+    @property
+    def input_ndims(self) -> tuple[int, ...]:
+        """How many axes each leaf of the inputs has."""
+        return tuple(leaf.ndim for leaf in jax.tree.leaves(self.inputs))
+
+    def event_ndims(self) -> list[int]:
+        """Return, for each leaf, how many of its last axes belong to one problem."""
+        return [0, 1, *self.rows.event_ndims(), *self.input_ndims, 0]
+
+    def with_targets(self, target: Any) -> ModelProblem:
+        """Return the problem of fitting targets ``(..., *event)``."""
+        data = self.rows.of(self.read_target(target))
+        return ModelProblem(
+            inputs=self.inputs,
+            target=data.target,
+            scale=data.scale,
+            cholesky=data.cholesky,
+            bound=self.bound,
+            num_rows=data.count,
+            log_volume=data.log_volume,
+            total=self.total,
+            noise=data.noise,
+            prior=self.prior,
+            predict=self.predict,
+            constraint=self.constraint,
+            search=self.search,
+            input_ndims=self.input_ndims,
+        ).made_by(self)
+
 
 def model_problem(
     predict: Predict,
@@ -84,7 +157,7 @@ def model_problem(
     num_params: int,
     *,
     total: Any = 1.0,
-    constraint: Constraint = "equal",
+    constraint: str | Constraint = "equal",
     noise: Any = "estimate",
     prior: Any = 1.0,
     slack_prior: Any = 1.0,
@@ -130,37 +203,23 @@ def model_problem(
     >>> problem.num_params, problem.batch_shape
     (2, ())
     """
-    validation.require_choice("constraint", constraint, CONSTRAINTS)
+    constraint = constraints.named(constraint)
     validation.require_at_least("num_params", num_params, 1)
     require_components(constraint, num_params, f"num_params={num_params}:", "parameters")
     inputs = jax.tree.map(_as_array, inputs)
     target = validation.float_array("target", target)
     event = _event(predict, inputs, target, num_params)
     batch = target.shape[: target.ndim - len(event)]
-    total, prior, batch = read_constraint(constraint, num_params, batch, target.dtype, total, prior, slack_prior)
-    data = rows.read(target, event, batch, noise=noise, weights=weights, mask=mask, missing=missing)
+    total, prior, batch = read_prior(constraint, num_params, batch, target.dtype, total, prior, slack_prior)
+    rules = rows.read(event, batch, target.dtype, noise=noise, weights=weights, mask=mask, missing=missing)
     search = isinstance(bound, str)
     if search:
         validation.require_choice("bound", bound, ("search",))
     smallest = validation.float_array("bound", 0.0 if search else bound, target.dtype)
     validation.require_nonnegative("bound", smallest)
     validation.require_broadcast("bound", smallest.shape, batch)
-    return ModelProblem(
-        inputs=inputs,
-        target=data.target,
-        scale=data.scale,
-        cholesky=data.cholesky,
-        bound=0.5 * smallest,
-        num_rows=data.count,
-        log_volume=data.log_volume,
-        total=total,
-        noise=data.noise,
-        prior=prior,
-        predict=predict,
-        constraint=constraint,
-        search=search,
-        input_ndims=tuple(leaf.ndim for leaf in jax.tree.leaves(inputs)),
-    )
+    template = ModelTemplate(total, prior, rules, inputs, 0.5 * smallest, predict, constraint, search)
+    return template.with_targets(target)
 
 
 def _as_array(leaf: Any) -> jax.Array:
@@ -197,48 +256,3 @@ def _event(predict: Predict, inputs: Any, target: jax.Array, num_params: int) ->
     if math.prod(event) < 1:
         raise ValueError(f"predict returned shape {event} with no numbers; pass at least one observation")
     return event
-
-
-def search_optimum(
-    key: jax.Array, problem: ModelProblem, num_starts: int = 8, num_steps: int = 60
-) -> tuple[jax.Array, jax.Array]:
-    """Return the smallest half-square that L-BFGS finds from several starts, and its omega, for one problem.
-
-    There may be a smaller one.
-    """
-    import optax
-
-    starts = jax.random.normal(key, (num_starts, problem.num_components), problem.dtype)
-
-    def loss(logits):
-        return problem.half_square(jax.nn.softmax(logits))
-
-    optimizer = optax.lbfgs()
-    value_and_grad = optax.value_and_grad_from_state(loss)
-
-    def better(best, value, logits):
-        return jax.tree.map(lambda new, old: jnp.where(value < best[0], new, old), (value, logits), best)
-
-    def descend(logits):
-        def step(_, carry):
-            logits, state, best = carry
-            value, grad = value_and_grad(logits, state=state)
-            best = better(best, value, logits)
-            updates, state = optimizer.update(grad, state, logits, value=value, grad=grad, value_fn=loss)
-            return optax.apply_updates(logits, updates), state, best
-
-        start = logits, optimizer.init(logits), (jnp.asarray(jnp.inf, logits.dtype), logits)
-        logits, _, best = lax.fori_loop(0, num_steps, step, start)
-        return better(best, loss(logits), logits)
-
-    values, logits = jax.vmap(descend)(3 * starts)
-    best = jnp.argmin(values)
-    return lax.stop_gradient((values[best], jax.nn.softmax(logits[best])))
-
-
-def needs_bound(problem: Problem) -> bool:
-    """Return whether rejection sampling is known to have no envelope: a perfect fit would be infinitely likely."""
-    if not isinstance(problem, ModelProblem) or not isinstance(problem.noise, InverseGamma) or problem.search:
-        return False
-    smallest = validation.known(problem.noise.scale + problem.bound)
-    return smallest is not None and bool((smallest <= 0).any())

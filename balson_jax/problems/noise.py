@@ -8,34 +8,183 @@ prior of shape a and scale b, the integral over it is
 
 a power of the residual sum of squares. For ``a = b = 0`` the prior is ``1 / s^2``, scale-invariant and improper: the
 factor ``b^a / Gamma(a)`` is left out, and evidences compare only with others of the same kind.
+
+To add a noise model, subclass ``Noise`` and pass an instance as ``noise=``. One line in ``NAMED`` gives it a name that
+users can pass instead.
 """
 
 from __future__ import annotations
 
+import abc
 import dataclasses
-from typing import Any
+from typing import Any, Self
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import lax
-from jax.scipy.special import digamma, gammaincc, gammaln, ndtr, polygamma
+from jax.scipy.special import gammaln
 
 from .. import validation
+from ..random.gamma_quantile import unlifted
+from .levels import NoisePosterior, mixture
 
-BISECTION_STEPS = 40
-SERIES_FROM = 20.0
-NORMAL_FROM = 1000.0
-BINS = 16
-"""The posterior of the noise has so many components."""
+
+class Noise(abc.ABC):
+    """How likely residuals are, given half the sum h of their squares in units of the rows' own noise.
+
+    A subclass is a frozen dataclass, registered as a pytree, whose fields are arrays with one number per problem (or
+    one for all). All methods broadcast the fields against their arguments. The log-likelihood must not rise with h:
+    samplers rely on it for their bounds.
+
+    A complete noise model whose level is one of two known ones:
+
+    >>> @jax.tree_util.register_dataclass
+    ... @dataclasses.dataclass(frozen=True)
+    ... class TwoLevels(Noise):
+    ...     small: jax.Array
+    ...     large: jax.Array
+    ...
+    ...     def log_likelihood(self, num_rows, half_square):
+    ...         logs = [Known(level).log_likelihood(num_rows, half_square) for level in (self.small, self.large)]
+    ...         return jnp.logaddexp(*logs) - jnp.log(2)
+    ...
+    ...     def likeliest_level(self, num_rows, half_square):
+    ...         best = jnp.sqrt(2 * half_square / num_rows)
+    ...         return jnp.where(best < jnp.sqrt(self.small * self.large), self.small, self.large)
+    >>> import balson_jax as balson
+    >>> problem = balson.linear_problem(jnp.eye(3), jnp.array([0.9, 0.3, -0.4]), noise=TwoLevels(0.1, 0.5))
+    >>> balson.fit(jax.random.key(0), problem).status
+    Array(0, dtype=int32)
+    """
+
+    estimates_level = False
+    """Whether the posterior of the level is computed, from moments of ``statistic``."""
+
+    is_scale_mixture = False
+    """Whether the likelihood is Gaussian given a precision that ``draw_precision`` draws. Chains are faster then."""
+
+    def checked(self, batch: tuple[int, ...], dtype: Any) -> Self:
+        """Return the noise with arrays for fields, or raise ``ValueError`` naming a field that is out of range."""
+        arrays = {}
+        for field in dataclasses.fields(self):  # type: ignore[arg-type]
+            name = f"noise.{field.name}"
+            arrays[field.name] = validation.float_array(name, getattr(self, field.name), dtype)
+            self.require(name, arrays[field.name])
+            validation.require_broadcast(name, arrays[field.name].shape, batch)
+        return dataclasses.replace(self, **arrays)  # type: ignore[type-var]
+
+    def require(self, name: str, value: jax.Array) -> None:
+        """Raise ``ValueError`` if a field is out of range: positive unless a subclass says otherwise."""
+        validation.require_positive(name, value)
+
+    def is_valid(self) -> jax.Array:
+        """Return, per problem, whether the fields are in their domain; usable inside a trace."""
+        fields = [getattr(self, field.name) for field in dataclasses.fields(self)]  # type: ignore[arg-type]
+        valid = jnp.bool_(True)
+        for value in fields:
+            valid = valid & (value > 0)
+        return valid
+
+    @abc.abstractmethod
+    def log_likelihood(self, num_rows: jax.Array, half_square: jax.Array) -> jax.Array:
+        """Return the log-likelihood of rows with this half-square, constants included."""
+
+    @abc.abstractmethod
+    def likeliest_level(self, num_rows: jax.Array, half_square: jax.Array) -> jax.Array:
+        """Return the standard deviation under which a half-square is likeliest."""
+
+    def log_ratio(self, num_rows: jax.Array, base: jax.Array, excess: jax.Array) -> jax.Array:
+        """Return the log-likelihood at ``base + excess`` less that at ``base``; accurate for a small excess."""
+        return self.log_likelihood(num_rows, base + excess) - self.log_likelihood(num_rows, base)
+
+    def far_log_ratio(self, num_rows: jax.Array, base: jax.Array, half_square: jax.Array) -> jax.Array:
+        """Return the log-likelihood at a half-square less that at ``base``, where the two may be far apart."""
+        return self.log_ratio(num_rows, base, half_square - base)
+
+    def floored(self, base: jax.Array, floor: jax.Array) -> tuple[jax.Array, jax.Array]:
+        """Return the smallest half-square, not below its rounding error, and whether there is no posterior.
+
+        Only a noise under which a perfect fit is infinitely likely needs the floor.
+        """
+        return base, jnp.zeros(jnp.shape(base), bool)
+
+    def is_unbounded(self, bound: jax.Array) -> jax.Array:
+        """Return whether the likelihood has no maximum, if half-squares may be as small as ``bound``."""
+        return jnp.zeros(jnp.shape(bound), bool)
+
+    def widening(self, num_rows: jax.Array, num_free: int) -> jax.Array | float:
+        """Return the factor by which a Gaussian proposal is to be wider than at the likeliest level."""
+        return 1.0
+
+    def draw_precision(self, bits: jax.Array, num_rows: jax.Array, excess: jax.Array) -> jax.Array:
+        """Return draws of the precision given theta, relative to that of the likeliest level at the optimum.
+
+        Args:
+          bits: random integers, ``(2, 1, L)``.
+          num_rows: ``(B,)``.
+          excess: half-squares above the smallest, in units of the likeliest variance there, ``(2, B, L)``.
+        """
+        return jnp.ones_like(excess)
+
+    def statistic(self, half_square: jax.Array) -> jax.Array:
+        """Return the function of half-squares whose moments over all draws ``posterior`` needs."""
+        return half_square
+
+    def posterior(
+        self,
+        num_rows: jax.Array,
+        half_square: jax.Array,
+        weights: jax.Array,
+        moments: tuple[jax.Array, jax.Array, jax.Array] | None = None,
+    ) -> NoisePosterior | None:
+        """Return the posterior of the level, or ``None`` if there is nothing to estimate.
+
+        Args:
+          num_rows: ``(B,)``.
+          half_square: of some draws of theta, ``(B, D)``.
+          weights: of these draws, ``(B, D)``, of sum one.
+          moments: mean, variance and standard error of the mean of ``statistic`` over all draws, ``(B,)`` each.
+        """
+        return None
 
 
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
-class InverseGamma:
-    """A prior of the noise's variance, to pass as ``noise``.
+class Known(Noise):
+    """Gaussian noise of a known standard deviation; a plain number or array passed as ``noise`` means this.
 
-    Its density in the variance v is proportional to ``v^-(shape + 1) exp(-scale / v)``. It weighs as much as
+    Attributes:
+      level: the standard deviation, ``(...)``.
+    """
+
+    level: Any
+
+    is_scale_mixture = True
+
+    def log_likelihood(self, num_rows: jax.Array, half_square: jax.Array) -> jax.Array:
+        """Return the log-likelihood of rows with this half-square, constants included."""
+        constant = -0.5 * np.log(2 * np.pi) * num_rows
+        return constant - num_rows * jnp.log(self.level) - half_square / jnp.square(self.level)
+
+    def log_ratio(self, num_rows: jax.Array, base: jax.Array, excess: jax.Array) -> jax.Array:
+        """Return the log-likelihood at ``base + excess`` less that at ``base``."""
+        return -excess / jnp.square(self.level)
+
+    def likeliest_level(self, num_rows: jax.Array, half_square: jax.Array) -> jax.Array:
+        """Return the standard deviation."""
+        return jnp.broadcast_to(self.level, jnp.shape(half_square))
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        """Return the standard deviation, as NumPy sees it."""
+        return np.asarray(self.level, dtype)
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class InverseGamma(Noise):
+    """Gaussian noise of unknown variance with an inverse-gamma prior, to pass as ``noise``.
+
+    The density of the variance v is proportional to ``v^-(shape + 1) exp(-scale / v)``. It weighs as much as
     ``2 shape`` observations whose mean square is ``scale / shape``.
 
     Attributes:
@@ -46,9 +195,85 @@ class InverseGamma:
     shape: Any = 0.0
     scale: Any = 0.0
 
+    estimates_level = True
+    is_scale_mixture = True
 
-Noise = jax.Array | InverseGamma
-"""A known standard deviation, or the prior of an unknown variance."""
+    def require(self, name: str, value: jax.Array) -> None:
+        """Raise ``ValueError`` if a field is negative."""
+        validation.require_nonnegative(name, value)
+
+    def is_valid(self) -> jax.Array:
+        """Return, per problem, whether neither field is negative."""
+        return (self.shape >= 0) & (self.scale >= 0)
+
+    def log_likelihood(self, num_rows: jax.Array, half_square: jax.Array) -> jax.Array:
+        """Return the log of the likelihood integrated over the variance."""
+        proper = (self.shape > 0) & (self.scale > 0)
+        shape, scale = jnp.where(proper, self.shape, 1), jnp.where(proper, self.scale, 1)
+        prior = jnp.where(proper, shape * jnp.log(scale) - gammaln(shape), 0)
+        power = self.shape + 0.5 * num_rows
+        constant = -0.5 * np.log(2 * np.pi) * num_rows
+        return constant + prior + gammaln(power) - power * jnp.log(self.scale + half_square)
+
+    def log_ratio(self, num_rows: jax.Array, base: jax.Array, excess: jax.Array) -> jax.Array:
+        """Return the log-likelihood at ``base + excess`` less that at ``base``; accurate for a small excess."""
+        return -(self.shape + 0.5 * num_rows) * jnp.log1p(excess / (self.scale + base))
+
+    def far_log_ratio(self, num_rows: jax.Array, base: jax.Array, half_square: jax.Array) -> jax.Array:
+        """Return the log-likelihood at a half-square less that at ``base``; logarithms keep digits far from it."""
+        power = self.shape + 0.5 * num_rows
+        return power * (jnp.log(self.scale + base) - jnp.log(self.scale + half_square))
+
+    def likeliest_level(self, num_rows: jax.Array, half_square: jax.Array) -> jax.Array:
+        """Return the standard deviation that maximises likelihood times prior of the logarithm."""
+        return jnp.sqrt((self.scale + half_square) / (self.shape + 0.5 * num_rows))
+
+    def floored(self, base: jax.Array, floor: jax.Array) -> tuple[jax.Array, jax.Array]:
+        """Return the smallest half-square, not below its rounding error, and whether there is no posterior.
+
+        The logarithm of the half-square matters, and a perfect fit would be infinitely likely.
+        """
+        return jnp.maximum(base, floor), self.scale + base <= floor
+
+    def is_unbounded(self, bound: jax.Array) -> jax.Array:
+        """Return whether a perfect fit would be infinitely likely."""
+        return self.scale + bound <= 0
+
+    def widening(self, num_rows: jax.Array, num_free: int) -> jax.Array | float:
+        """Return the factor for a Gaussian proposal: theta's posterior has the tails of a t distribution.
+
+        Its degrees of freedom are ``nu = 2 shape + N - num_free``. The factor ``sqrt(1 + 3 / nu)`` is close to the
+        ratio ``sqrt(nu / (nu - 2))`` of standard deviations for many degrees, and finite for few.
+        """
+        freedom = 2 * self.shape + num_rows - num_free
+        return jnp.sqrt(1 + 3 / jnp.maximum(freedom, 1))[:, None]
+
+    def draw_precision(self, bits: jax.Array, num_rows: jax.Array, excess: jax.Array) -> jax.Array:
+        """Return draws of the precision given theta: a gamma variate over ``shape + N/2 + excess``."""
+        shape = jnp.broadcast_to(self.shape + 0.5 * num_rows, excess.shape[1:2])[:, None]
+        # The shape is at least one half, for which quantiles need no second number.
+        draws = jax.vmap(lambda own: unlifted(own, shape)[:, 0])(bits)
+        return jnp.exp(draws) / (shape + excess)
+
+    def statistic(self, half_square: jax.Array) -> jax.Array:
+        """Return ``sqrt(scale + half_square)``, to which the mean of the level given theta is proportional."""
+        return jnp.sqrt(self.scale + half_square)
+
+    def posterior(
+        self,
+        num_rows: jax.Array,
+        half_square: jax.Array,
+        weights: jax.Array,
+        moments: tuple[jax.Array, jax.Array, jax.Array] | None = None,
+    ) -> NoisePosterior:
+        """Return the posterior of the level: a mixture over draws, with the moments of all draws."""
+        relative = (self.shape <= 0) | (self.scale <= 0)
+        shape = self.shape + 0.5 * num_rows
+        return mixture(shape, self.scale[:, None] + half_square, weights, relative, moments)
+
+
+NAMED: dict[str, type[Noise]] = {"estimate": InverseGamma}
+"""The noise models that users may pass by name."""
 
 
 @jax.tree_util.register_dataclass
@@ -59,7 +284,7 @@ class Correlated:
     Attributes:
       covariance: ``(..., N, N)``, positive definite; or give ``cholesky``.
       cholesky: its lower factor.
-      scale: what the covariance is to be multiplied by the square of: a number, ``"estimate"``, or an
+      scale: the covariance is multiplied by ``scale**2``: a number, ``"estimate"``, or a ``Noise`` such as
         ``InverseGamma``.
     """
 
@@ -68,161 +293,5 @@ class Correlated:
     scale: Any = 1.0
 
     def __post_init__(self) -> None:
-        if isinstance(self.scale, str) and self.scale == "estimate":
-            object.__setattr__(self, "scale", InverseGamma())  # so that all fields are numbers
-
-
-def log_likelihood(noise: Noise, num_rows: jax.Array, half_square: jax.Array) -> jax.Array:
-    """Return the log-likelihood of rows from half the sum of their squared residuals, broadcasting."""
-    constant = -0.5 * np.log(2 * np.pi) * num_rows
-    if not isinstance(noise, InverseGamma):
-        return constant - num_rows * jnp.log(noise) - half_square / jnp.square(noise)
-    proper = (noise.shape > 0) & (noise.scale > 0)
-    shape, scale = jnp.where(proper, noise.shape, 1), jnp.where(proper, noise.scale, 1)
-    prior = jnp.where(proper, shape * jnp.log(scale) - gammaln(shape), 0)
-    power = noise.shape + 0.5 * num_rows
-    return constant + prior + gammaln(power) - power * jnp.log(noise.scale + half_square)
-
-
-def log_ratio(noise: Noise, num_rows: jax.Array, base: jax.Array, excess: jax.Array) -> jax.Array:
-    """Return the log-likelihood at half-squares ``base + excess`` less that at ``base``; exact for a small excess."""
-    if not isinstance(noise, InverseGamma):
-        return -excess / jnp.square(noise)
-    return -(noise.shape + 0.5 * num_rows) * jnp.log1p(excess / (noise.scale + base))
-
-
-def likeliest_level(noise: Noise, num_rows: jax.Array, half_square: jax.Array) -> jax.Array:
-    """Return the standard deviation, if it is known; else the likeliest at a half-square."""
-    if not isinstance(noise, InverseGamma):
-        return jnp.broadcast_to(noise, jnp.shape(half_square))
-    return jnp.sqrt((noise.scale + half_square) / (noise.shape + 0.5 * num_rows))
-
-
-@jax.tree_util.register_dataclass
-@dataclasses.dataclass(frozen=True)
-class NoisePosterior:
-    """What is known of the level of the noise after a fit: a mixture of inverse gammas of the variance.
-
-    Given theta the variance is inverse gamma, of a known shape, and a scale that depends on theta; the mixture is over
-    draws of theta, gathered in a few bins by their scale.
-
-    Attributes:
-      shape: of all components, ``(...)``.
-      scales: of the components, ``(..., A)``.
-      weights: of the components, of sum one, ``(..., A)``.
-      relative: whether the prior was improper, so that the evidence has an arbitrary constant, ``(...)``.
-
-    >>> one = jnp.ones(1)
-    >>> found = NoisePosterior(jnp.array(10.0), 0.4 * one, one, jnp.array(False))
-    >>> round(float(found.mean), 3), [round(float(end), 3) for end in found.interval(0.9)]
-    (0.208, [0.16, 0.272])
-    """
-
-    shape: jax.Array
-    scales: jax.Array
-    weights: jax.Array
-    relative: jax.Array
-
-    @property
-    def mean(self) -> jax.Array:
-        """The mean of the standard deviation, ``(...)``; infinite for a shape of one half or less."""
-        return _moments(self)[0]
-
-    @property
-    def std(self) -> jax.Array:
-        """The standard deviation of the standard deviation, ``(...)``; infinite for a shape of one or less."""
-        return _moments(self)[1]
-
-    def interval(self, level: float = 0.9) -> tuple[jax.Array, jax.Array]:
-        """Return the ends of the central interval of the standard deviation, ``(...)``."""
-        validation.require_share("level", level)
-        return _interval(self, jnp.asarray(level, jnp.result_type(self.shape)))
-
-
-def posterior(prior: InverseGamma, num_rows: jax.Array, half_square: jax.Array, weights: jax.Array) -> NoisePosterior:
-    """Return the posterior of the noise's level.
-
-    Args:
-      prior: fields ``(B,)``.
-      num_rows: ``(B,)``.
-      half_square: half-squares of draws of theta, ``(B, D)``.
-      weights: of the draws, ``(B, D)``, of sum one.
-    """
-    scales = prior.scale[:, None] + half_square
-    counts = weights > 0  # a draw of no weight may have any scale
-    logs = jnp.log(jnp.where(counts, scales, 1))
-    low = jnp.where(counts, logs, jnp.inf).min(-1, keepdims=True)
-    width = jnp.where(counts, logs, -jnp.inf).max(-1, keepdims=True) - low
-    bins = jnp.floor(BINS * (logs - low) / jnp.where(width > 0, width, 1)).astype(jnp.int32)
-    member = jnp.clip(bins, 0, BINS - 1)[..., None] == jnp.arange(BINS)
-    mass = jnp.where(member, weights[..., None], 0).sum(1)
-    # Relative to the smallest, so that units don't matter; each bin has its draws' mean.
-    ratio = jnp.where(counts, jnp.exp(logs - low), 0) * weights
-    mean = jnp.where(member, ratio[..., None], 0).sum(1) / jnp.where(mass > 0, mass, 1)
-    components = jnp.exp(low) * jnp.where(mass > 0, mean, 1)
-    relative = (prior.shape <= 0) | (prior.scale <= 0)
-    return NoisePosterior(prior.shape + 0.5 * num_rows, components, mass, relative)
-
-
-@jax.jit
-def _moments(noise: NoisePosterior) -> tuple[jax.Array, jax.Array]:
-    shape, weights = noise.shape, noise.weights
-    roots = jnp.sqrt(noise.scales)
-    root = (weights * roots).sum(-1)
-    factor = jnp.exp(_log_gamma_step(jnp.where(shape > 0.5, shape, 1)))
-    mean = jnp.where(shape > 0.5, factor * root, jnp.inf)
-    safe = jnp.where(shape > 1, shape, 2)
-    # ln(E[s]^2 / E[s^2]) of one component: small for a large shape, where logarithms would cancel but for the series.
-    small = jnp.log1p(-0.25 / (safe - 0.75)) + 2 * _step_series(safe)
-    log_ratio = jnp.where(safe > SERIES_FROM, small, 2 * _log_gamma_step(safe) + jnp.log(safe - 1))
-    within = (weights * noise.scales).sum(-1) / (safe - 1) * -jnp.expm1(log_ratio)
-    between = jnp.square(factor) * (weights * jnp.square(roots - root[..., None])).sum(-1)
-    return mean, jnp.where(shape > 1, jnp.sqrt(within + between), jnp.inf)
-
-
-def _log_gamma_step(shape: jax.Array) -> jax.Array:
-    """Return ``ln(Gamma(shape - 1/2) / Gamma(shape))``, without the cancellation that a large shape would bring."""
-    small = jnp.minimum(shape, SERIES_FROM)
-    exact = gammaln(small - 0.5) - gammaln(small)
-    return jnp.where(shape > SERIES_FROM, -0.5 * jnp.log(jnp.maximum(shape - 0.75, 1)) + _step_series(shape), exact)
-
-
-def _step_series(shape: jax.Array) -> jax.Array:
-    """Return ``ln(Gamma(shape - 1/2) / Gamma(shape) sqrt(shape - 3/4))`` for a large shape."""
-    inverse_square = 1 / jnp.square(jnp.maximum(shape - 0.75, 1))
-    return inverse_square * (-1 / 64 + 5 / 2048 * inverse_square)
-
-
-@jax.jit
-def _interval(noise: NoisePosterior, level: jax.Array) -> tuple[jax.Array, jax.Array]:
-    shape, weights = noise.shape[..., None], noise.weights
-    log_scales = jnp.log(noise.scales)
-    centre = (weights * log_scales).sum(-1, keepdims=True)
-    spread = jnp.sqrt(polygamma(1, shape) + (weights * jnp.square(log_scales - centre)).sum(-1, keepdims=True))
-    is_large = shape > NORMAL_FROM
-
-    def probability_below(log_variance):
-        log_gamma = log_scales - log_variance  # the gamma variate that would give this variance, in each component
-        # Wilson and Hilferty (1931): as good for a large shape, where float32's incomplete gamma function is not.
-        cube_root = jnp.exp((log_gamma - jnp.log(shape)) / 3)
-        score = 3 * jnp.sqrt(shape) * (1 - 1 / (9 * shape) - cube_root)
-        exact = gammaincc(jnp.where(is_large, 1, shape), jnp.where(is_large, 1, jnp.exp(log_gamma)))
-        return (weights * jnp.where(is_large, ndtr(score), exact)).sum(-1, keepdims=True)
-
-    def end(probability):
-        reach = 12 * spread + 12 / shape
-        middle = centre - digamma(shape)
-
-        def halve(_, bracket):
-            low, high = bracket
-            middle = 0.5 * (low + high)
-            below = probability_below(middle) < probability
-            return jnp.where(below, middle, low), jnp.where(below, high, middle)
-
-        low, high = lax.fori_loop(0, BISECTION_STEPS, halve, (middle - reach, middle + reach))
-        found = jnp.exp(0.25 * (low + high))[..., 0]
-        known = jnp.isfinite(noise.scales).all(-1) & (noise.shape > 0) & jnp.isfinite(noise.shape)
-        return jnp.where(known, found, jnp.nan)
-
-    tail = 0.5 * (1 - level)
-    return end(tail), end(1 - tail)
+        if isinstance(self.scale, str) and self.scale in NAMED:
+            object.__setattr__(self, "scale", NAMED[self.scale]())  # so that all fields are numbers

@@ -21,7 +21,7 @@ from jax import lax
 from .. import dirichlet
 from ..random.points import Coordinates, uniform
 from ..random.truncated_normal import Cut, cut
-from ..targets.functions import Quadratic
+from ..targets import Quadratic
 
 MAX_POLE_SHARE = 0.99
 """Largest share of the pole, so that the truncated Gaussian always covers the whole interval."""
@@ -223,10 +223,10 @@ def from_quadratic(
         moved for concentrations above one.
       spread: factor of the standard deviations, a number or ``(B, 1)``.
     """
-    order = jnp.argsort(quadratic.centre, -1)
+    order = jnp.argsort(quadratic.optimum, -1)
     centre, root, gradient, prior = (
         jnp.take_along_axis(part, order.reshape(order.shape[0], *(1,) * (part.ndim - 2), -1), -1)
-        for part in (quadratic.centre, quadratic.root, quadratic.gradient, prior)
+        for part in (quadratic.optimum, quadratic.root, quadratic.gradient, prior)
     )
     middle = dirichlet.mean(prior)
     stiffness = prior_share * (prior.sum(-1, keepdims=True) + 1) / middle

@@ -4,27 +4,26 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 from jax import lax
 
 from .. import dirichlet
-from ..problems.noise import InverseGamma
-from ..proposals import gaussian
-from ..proposals.dirichlet import DividedProposal
+from ..proposals import DividedProposal, gaussian
 from ..proposals.gaussian import TruncatedGaussian
 from ..random import points as unit_cube
-from ..targets.functions import Density
+from ..targets import Needs, Target
 from ..weighting import moments as weights
 from ..weighting.estimate import Estimate
-from .base import DEFAULT_CHUNK, DEFAULT_KEEP, REPLICATES, Sampler, match_alpha, num_kept
+from .base import DEFAULT_CHUNK, DEFAULT_KEEP, REPLICATES, Sampler, num_kept
 from .importance import Plan, importance
 
 PILOT_DRAWS = 256
 WEAK_PRIOR = 0.01
 ADAPTED_SPREAD = 1.15
-"""A posterior that is cut has a larger spread before it is cut."""
+"""Inflation that undoes the spread lost by truncation."""
 
 
 @jax.tree_util.register_dataclass
@@ -56,42 +55,41 @@ class TG(Sampler):
     keep: int = dataclasses.field(default=DEFAULT_KEEP, metadata={"static": True})
 
     name = "tg"
-    needs_optimum = True
+    needs = Needs(optimum=True)
 
-    def elements(self, num_components: int, shares_draws: bool) -> int:
+    def elements(self, num_components: int) -> int:
         """Return how many numbers a problem's chunk of draws holds."""
         return max(min(self.chunk, self.num_draws), PILOT_DRAWS) * num_components
 
-    def run(self, key: jax.Array, density: Density, axes: tuple[str, ...] = ()) -> tuple[Estimate, jax.Array]:
-        """Return the estimates and the matched ``alpha`` of B problems; devices along the axes divide the draws."""
-        # The proposal is a constant to automatic differentiation: the weights make up for what it does not follow.
-        fixed = lax.stop_gradient(density)
+    def run(self, key: jax.Array, target: Target, axes: tuple[str, ...] = ()) -> Estimate:
+        """Return the estimates of B problems; devices along the axes divide the draws."""
+        # The proposal is a constant to automatic differentiation: the weights correct for it.
+        fixed = lax.stop_gradient(target)
         pilot_key, final_key = jax.random.split(key)
         proposal = lax.stop_gradient(choose(pilot_key, fixed, self.rounds))
-        found = importance(
+        return importance(
             final_key,
-            density,
-            DividedProposal(proposal, jnp.broadcast_to(fixed.prior, fixed.shape)),
-            plan_of(self, density),
+            target,
+            DividedProposal(proposal, fixed.full_prior),
+            plan_of(self, target),
             corrects=True,
-            log_moments=self.match == "kl",
+            logs=self.match == "kl",
             axes=axes,
         )
-        return found, match_alpha(found, self.match, density)
 
 
-def plan_of(method, density: Density) -> Plan:
+def plan_of(method: Any, target: Target) -> Plan:
     """Return a plan in which all draws count, so that a fixed share of each chunk can come from the prior."""
     per_replicate = max(-(-method.num_draws // REPLICATES), 8)
     count = REPLICATES << (per_replicate - 1).bit_length()
-    return Plan(count, method.chunk, method.points, method.diagnose_tail, num_kept(method.keep, density))
+    return Plan(count, method.chunk, method.points, method.diagnose_tail, num_kept(method.keep, target))
 
 
-def choose(key: jax.Array, density: Density, rounds: int) -> TruncatedGaussian:
+def choose(key: jax.Array, target: Target, rounds: int) -> TruncatedGaussian:
     """Return, for each of B problems, the Gaussian that gives a pilot the largest effective sample."""
-    quadratic = density.quadratic()
-    prior = jnp.broadcast_to(density.prior, density.shape)
-    spread = _spread(density)
+    quadratic, prior = target.quadratic(), target.full_prior
+    num_problems, count = target.shape
+    spread = target.noise.widening(target.num_rows, count - 1)
     weak = gaussian.from_quadratic(quadratic, prior, prior_share=WEAK_PRIOR, spread=spread)
     full = gaussian.from_quadratic(quadratic, prior, prior_share=1, spread=spread)
 
@@ -101,10 +99,9 @@ def choose(key: jax.Array, density: Density, rounds: int) -> TruncatedGaussian:
             return gaussian.from_moments(proposal.order, mean, covariance, prior, ADAPTED_SPREAD)
 
         proposal = lax.switch(jnp.minimum(index, 2), [lambda _: weak, lambda _: full, adapted], best)
-        found = _pilot(jax.random.fold_in(key, index), density, proposal)
+        found = _pilot(jax.random.fold_in(key, index), target, proposal)
         return jax.tree.map(functools.partial(_where, found[0] > best[0]), found, best), None
 
-    num_problems, count = density.shape
     dtype = prior.dtype
     start = (
         jnp.full(num_problems, -jnp.inf, dtype),
@@ -119,27 +116,19 @@ def _where(condition: jax.Array, new: jax.Array, old: jax.Array) -> jax.Array:
     return jnp.where(condition.reshape(-1, *(1,) * (new.ndim - 1)), new, old)
 
 
-def _spread(density: Density) -> jax.Array | float:
-    """Return a factor for the Gaussian's width: an unknown noise gives the posterior the tails of a t distribution."""
-    if not isinstance(density.noise, InverseGamma):
-        return 1.0
-    freedom = 2 * density.noise.shape + density.num_rows - (density.shape[1] - 1)
-    return jnp.sqrt(1 + 3 / jnp.maximum(freedom, 1))[:, None]
-
-
 def _pilot(
-    key: jax.Array, density: Density, proposal: TruncatedGaussian
+    key: jax.Array, target: Target, proposal: TruncatedGaussian
 ) -> tuple[jax.Array, TruncatedGaussian, jax.Array, jax.Array]:
     """Return effective sample size, the proposal, mean and covariance of omega from a few draws for B problems."""
-    dtype = density.prior.dtype
+    dtype = target.prior.dtype
     points = unit_cube.coordinates(unit_cube.GENERATORS["sobol"], key, PILOT_DRAWS, start=0, dtype=dtype)
-    log_omega, log_proposal = DividedProposal(proposal, jnp.broadcast_to(density.prior, density.shape)).draw(points)
+    log_omega, log_proposal = DividedProposal(proposal, target.full_prior).draw(points)
     omega = jnp.exp(log_omega)
-    p = jax.nn.softmax(weights.log_weights(density, omega, log_omega, log_proposal), axis=-1)
+    p = jax.nn.softmax(weights.log_weights(target, target.evaluate(omega), log_omega, log_proposal), axis=-1)
     exact = lax.Precision.HIGHEST
     mean = jnp.einsum("bl,bkl->bk", p, omega, precision=exact)
     away = omega - mean[:, :, None]
     covariance = jnp.einsum("bl,bkl,bjl->bkj", p, away, away, precision=exact)
     ess = 1 / jnp.square(p).sum(-1)
-    # A Gaussian that can't be drawn from is the worst of all.
+    # A proposal with NaN draws ranks last.
     return jnp.where(jnp.isfinite(ess), ess, -jnp.inf), proposal, mean, covariance

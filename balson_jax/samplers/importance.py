@@ -4,21 +4,22 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Self
 
 import jax
 import jax.numpy as jnp
 from jax import lax
 
-from .. import dirichlet
-from ..proposals.dirichlet import DirichletProposal, Proposal
+from .. import dirichlet, validation
+from ..problems.base import Problem
+from ..proposals import DirichletProposal, Proposal
 from ..random import points as unit_cube
 from ..random.sobol import dealt
-from ..targets.functions import Density
+from ..targets import Target
 from ..weighting import moments as weights
 from ..weighting import reservoir
-from ..weighting.estimate import Estimate, estimate
-from .base import DEFAULT_CHUNK, DEFAULT_KEEP, REPLICATES, Sampler, match_alpha, num_kept
+from ..weighting.estimate import Estimate, from_replicates
+from .base import DEFAULT_CHUNK, DEFAULT_KEEP, REPLICATES, Sampler, num_kept
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,9 +49,9 @@ class Plan:
 
     @property
     def chunk_size(self) -> int:
-        """How many draws of a replicate are computed at a time: ``chunk``, rounded up to a power of two."""
+        """How many draws of a replicate are computed at a time: ``chunk`` as a power of two, and all that are kept."""
         whole = _power_of_two(self.per_replicate)
-        return min(whole, max(_power_of_two(self.chunk), unit_cube.BLOCK))
+        return min(whole, max(_power_of_two(self.chunk), unit_cube.BLOCK, self.keep // REPLICATES))
 
     @property
     def sizes(self) -> weights.Sizes:
@@ -65,49 +66,36 @@ def _power_of_two(count: int) -> int:
 
 def importance(
     key: jax.Array,
-    density: Density,
+    target: Target,
     proposal: Proposal,
     plan: Plan,
     *,
     corrects: bool,
-    log_moments: bool,
+    logs: bool,
     axes: tuple[str, ...] = (),
 ) -> Estimate:
     """Run one pass of importance sampling on B problems.
 
     Args:
       key: a PRNG key.
-      density: the problems.
-      proposal: where draws come from.
+      target: the problems.
+      proposal: the distribution of the draws.
       plan: how many draws, and how they are computed.
       corrects: whether the weights carry prior / proposal, or the proposal is itself the prior of this pass.
-      log_moments: whether ``E[ln omega]`` is wanted.
+      logs: whether ``E[ln omega]`` is wanted.
       axes: names of the mapped mesh axes whose devices divide the replicates among them.
 
     Returns:
       The estimate.
     """
-    dtype = density.prior.dtype
-    generate = unit_cube.GENERATORS[plan.points]
+    dtype = target.prior.dtype
     num_chunks = -(-plan.per_replicate // plan.chunk_size)
-    num_logs = density.shape[1] if log_moments else 0
 
     def replicate(index):
         stream = jax.random.fold_in(key, index)
 
         def moments_of(chunk):
-            start = chunk * plan.chunk_size
-            points = unit_cube.coordinates(generate, stream, plan.chunk_size, start=start, dtype=dtype)
-            log_omega, log_proposal = proposal.draw(points)
-            omega = jnp.exp(log_omega)
-            logs = weights.log_weights(density, omega, log_omega, log_proposal if corrects else None)
-            gumbel = reservoir.gumbel(stream, plan.chunk_size, start, dtype) if plan.sizes.slots else None
-            own_draws = (plan.num_draws - index + plan.replicates - 1) // plan.replicates
-            counts = start + dealt(jnp.arange(plan.chunk_size), plan.chunk_size) < own_draws
-            if plan.num_draws % (plan.replicates * plan.chunk_size):
-                logs = jnp.where(counts, logs, -jnp.inf)
-            logarithms = log_omega if log_moments else None
-            return weights.digest(logs, density.features(omega), logarithms, counts.sum(), gumbel, plan.sizes)
+            return _chunk_moments(stream, index, chunk, target, proposal, plan, corrects, logs)
 
         # Recomputed in the backward pass: gradients need no more memory than values.
         @jax.checkpoint
@@ -116,13 +104,40 @@ def importance(
 
         if num_chunks == 1:
             return jax.checkpoint(moments_of)(0)
-        nothing = weights.empty(*density.feature_shape, num_logs, plan.sizes, dtype)
+        nothing = weights.empty(target.shape[0], target.sizes(logs), plan.sizes, dtype)
         return lax.scan(step, nothing, jnp.arange(num_chunks))[0]
 
     parts = _map_divided(replicate, plan.replicates, axes)
     # A draw of the prior has the likelihood for its weight, and a mixture's at most that over the prior's share.
-    inverse_bound = jnp.where(density.unbounded, 0, proposal.prior_share if corrects else 1)
-    return estimate(parts, density.log_peak, plan.num_draws, inverse_bound)
+    inverse_bound = jnp.where(target.unbounded, 0, proposal.prior_share if corrects else 1)
+    return from_replicates(parts, target.log_peak, plan.num_draws, inverse_bound)
+
+
+def _chunk_moments(
+    stream: jax.Array,
+    replicate: jax.Array,
+    chunk: jax.Array | int,
+    target: Target,
+    proposal: Proposal,
+    plan: Plan,
+    corrects: bool,
+    logs: bool,
+) -> weights.Moments:
+    """Return the moments of one chunk of a replicate's draws."""
+    size, dtype = plan.chunk_size, target.prior.dtype
+    start = chunk * size
+    points = unit_cube.coordinates(unit_cube.GENERATORS[plan.points], stream, size, start=start, dtype=dtype)
+    log_omega, log_proposal = proposal.draw(points)
+    omega = jnp.exp(log_omega)
+    values = target.evaluate(omega)
+    log_weights = weights.log_weights(target, values, log_omega, log_proposal if corrects else None)
+    gumbel = reservoir.gumbel(stream, size, start, dtype) if plan.sizes.slots else None
+    own_draws = (plan.num_draws - replicate + plan.replicates - 1) // plan.replicates
+    counts = start + dealt(jnp.arange(size), size) < own_draws
+    if plan.num_draws % (plan.replicates * size):
+        log_weights = jnp.where(counts, log_weights, -jnp.inf)
+    quantities = target.quantities(omega, values.half_square, log_omega if logs else None)
+    return weights.summarise(log_weights, quantities, counts.sum(), gumbel, plan.sizes)
 
 
 def _map_divided(function: Callable[[jax.Array], Any], count: int, axes: tuple[str, ...]) -> Any:
@@ -165,6 +180,17 @@ class IS(Sampler):
     keep: int = dataclasses.field(default=DEFAULT_KEEP, metadata={"static": True})
 
     name = "is"
+    draws_are_shared = True
+
+    def prepare(self, problem: Problem) -> Self:
+        """Return the method, or raise ``ValueError`` if the proposal doesn't fit the problem."""
+        if self.proposal is not None:
+            num_components = problem.num_components
+            proposal = validation.float_array("proposal", self.proposal, problem.dtype)
+            if proposal.shape not in ((), (num_components,)):
+                raise ValueError(f"proposal has shape {proposal.shape}; pass {num_components} concentrations")
+            validation.require_positive("proposal", proposal)
+        return super().prepare(problem)
 
     def is_valid(self) -> jax.Array:
         """Return whether the proposal's concentrations are in their domain; usable inside a trace."""
@@ -173,22 +199,21 @@ class IS(Sampler):
         proposal = jnp.asarray(self.proposal)
         return (jnp.isfinite(proposal) & (proposal > 0)).all()
 
-    def elements(self, num_components: int, shares_draws: bool) -> int:
-        """Return how many numbers a problem's chunk of draws holds, if all problems share the draws or if not."""
-        return min(self.chunk, self.num_draws) * (1 if shares_draws else num_components)
+    def elements(self, num_components: int) -> int:
+        """Return how many numbers a problem's chunk of draws holds."""
+        return min(self.chunk, self.num_draws) * num_components
 
-    def run(self, key: jax.Array, density: Density, axes: tuple[str, ...] = ()) -> tuple[Estimate, jax.Array]:
-        """Return the estimates and the matched ``alpha`` of B problems; devices along the axes divide the draws."""
-        alpha = density.prior
+    def run(self, key: jax.Array, target: Target, axes: tuple[str, ...] = ()) -> Estimate:
+        """Return the estimates of B problems; devices along the axes divide the draws."""
+        alpha = target.prior
         if self.proposal is not None:
             alpha = jnp.broadcast_to(jnp.asarray(self.proposal, alpha.dtype), alpha.shape)
-        found = importance(
+        return importance(
             key,
-            density,
+            target,
             DirichletProposal(alpha),
-            Plan(self.num_draws, self.chunk, self.points, self.diagnose_tail, num_kept(self.keep, density)),
+            Plan(self.num_draws, self.chunk, self.points, self.diagnose_tail, num_kept(self.keep, target)),
             corrects=self.proposal is not None,
-            log_moments=self.match == "kl",
+            logs=self.match == "kl",
             axes=axes,
         )
-        return found, match_alpha(found, self.match, density)

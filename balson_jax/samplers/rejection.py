@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import NamedTuple, Self
 
 import jax
 import jax.numpy as jnp
 from jax import lax
 
 from .. import dirichlet
-from ..proposals.dirichlet import DirichletProposal
+from ..problems.base import Problem
+from ..proposals import DirichletProposal
 from ..random import points as unit_cube
 from ..status import MIN_ESS, Status
-from ..targets.functions import Density
+from ..targets import Needs, Target
 from ..weighting import moments as weights
 from ..weighting import reservoir
-from ..weighting.estimate import Estimate
-from .base import DEFAULT_CHUNK, DEFAULT_KEEP, Sampler, match_alpha, num_kept
+from ..weighting.estimate import Estimate, Moment
+from .base import DEFAULT_CHUNK, DEFAULT_KEEP, Sampler, num_kept
 
 
 @jax.tree_util.register_dataclass
@@ -43,116 +45,125 @@ class RS(Sampler):
     keep: int = dataclasses.field(default=DEFAULT_KEEP, metadata={"static": True})
 
     name = "rs"
+    has_derivatives = False
+    draws_are_shared = True
+    needs = Needs(bound=True)
 
-    def elements(self, num_components: int, shares_draws: bool) -> int:
-        """Return how many numbers a problem's chunk of draws holds, if all problems share the draws or if not."""
-        return min(self.chunk, self.num_draws) * (1 if shares_draws else num_components)
+    def prepare(self, problem: Problem) -> Self:
+        """Return the method, or raise ``ValueError`` if the likelihood is known to have no bound."""
+        require_envelope(problem)
+        return super().prepare(problem)
 
-    def run(self, key: jax.Array, density: Density, axes: tuple[str, ...] = ()) -> tuple[Estimate, jax.Array]:
-        """Return the estimates and the matched ``alpha`` of B problems; devices along the axes all do the same."""
-        found = rejection(key, density, self)
-        return found, match_alpha(found, self.match, density)
+    def elements(self, num_components: int) -> int:
+        """Return how many numbers a problem's chunk of draws holds."""
+        return min(self.chunk, self.num_draws) * num_components
+
+    def run(self, key: jax.Array, target: Target, axes: tuple[str, ...] = ()) -> Estimate:
+        """Return the estimates of B problems; devices along the axes all do the same."""
+        return rejection(key, target, self)
 
 
-def propose(
-    key: jax.Array, density: Density, start: jax.Array, count: int
-) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:
-    """Draw proposals number ``start, ..., start + count - 1`` from the prior.
+def require_envelope(problem: Problem) -> None:
+    """Raise ``ValueError`` if the likelihood is known to have no bound."""
+    if not problem.has_envelope:
+        raise ValueError(
+            "rejection sampling of a model whose noise is to be estimated needs a bound above 0 of its sum of squared "
+            'residuals (bound="search" looks for one), or noise=InverseGamma(...) with a positive scale'
+        )
 
-    Returns:
-      ``ln omega`` and ``omega``, ``(K, L)`` or ``(B, K, L)``; which are accepted, ``(B, L)``; and which lie above the
-      envelope, ``(B, L)``, which never happens unless the bound is wrong.
+
+class Proposals(NamedTuple):
+    """Draws of the prior, and which of them are accepted.
+
+    Attributes:
+      log_omega: ``(K, L)`` or ``(B, K, L)``.
+      omega: its exponential.
+      half_square: ``(B, L)``.
+      accepted: ``(B, L)``.
+      above: which lie above the envelope, ``(B, L)``: none, unless the bound is wrong.
     """
-    proposal = DirichletProposal(density.prior)
-    points = unit_cube.coordinates(unit_cube.pseudo, key, count, start=start, dtype=density.prior.dtype)
+
+    log_omega: jax.Array
+    omega: jax.Array
+    half_square: jax.Array
+    accepted: jax.Array
+    above: jax.Array
+
+
+def propose(key: jax.Array, target: Target, start: jax.Array, count: int) -> Proposals:
+    """Return proposals number ``start, ..., start + count - 1`` from the prior."""
+    dtype = target.prior.dtype
+    proposal = DirichletProposal(target.prior)
+    points = unit_cube.coordinates(unit_cube.pseudo, key, count, start=start, dtype=dtype)
     log_omega, _ = proposal.draw(points)
     omega = jnp.exp(log_omega)
-    log_ratio = weights.log_weights(density, omega, log_omega)
-    accepted = jnp.log(unit_cube.uniform(points(proposal.dims, 1)[0], density.prior.dtype)) <= log_ratio
-    return log_omega, omega, accepted, log_ratio > 0
+    values = target.evaluate(omega)
+    log_ratio = weights.log_weights(target, values, log_omega)
+    accepted = jnp.log(unit_cube.uniform(points(proposal.dims, 1)[0], dtype)) <= log_ratio
+    return Proposals(log_omega, omega, values.half_square, accepted, log_ratio > 0)
 
 
-@jax.custom_jvp
-def without_derivatives(density: Density) -> Density:
-    """Return the density as it is, and refuse to differentiate it."""
-    return density
+class _State(NamedTuple):
+    """Rejection under way: the number of the next proposal, counts ``(B,)``, and the moments of accepted draws."""
+
+    start: jax.Array
+    accepted: jax.Array
+    proposals: jax.Array
+    violations: jax.Array
+    moments: weights.Moments
 
 
-@without_derivatives.defjvp
-def _refuse(primals, tangents):
-    # Whether a draw is accepted, or where a chain goes, is no smooth function of the data.
-    raise TypeError("this method has no derivatives; use IS or TG, or jax.lax.stop_gradient on the problem")
-
-
-def rejection(key: jax.Array, density: Density, method: RS) -> Estimate:
+def rejection(key: jax.Array, target: Target, method: RS) -> Estimate:
     """Run rejection sampling on B problems until each has accepted enough draws or the budget is spent."""
-    density = without_derivatives(density)
-    dtype = density.prior.dtype
-    num_problems, num_components = density.shape
-    sizes = weights.Sizes(0, num_kept(method.keep, density))
+    dtype, logs = target.prior.dtype, method.match == "kl"
+    sizes = weights.Sizes(0, num_kept(method.keep, target))
     blocks = -(-min(method.chunk, method.max_proposals) // unit_cube.BLOCK)
     chunk = max(unit_cube.BLOCK << (blocks - 1).bit_length(), sizes.slots)
     # A problem with a NaN would never accept; it spends nothing, and is reported by its status.
-    hopeful = density.valid & jnp.isfinite(density.log_peak)
+    hopeful = target.valid & jnp.isfinite(target.log_peak)
 
     def unfinished(state):
-        start, accepted = state[:2]
-        return jnp.any((accepted < method.num_draws) & hopeful) & (start < method.max_proposals)
+        return jnp.any((state.accepted < method.num_draws) & hopeful) & (state.start < method.max_proposals)
 
     def step(state):
-        start, accepted, proposals, violations, moments = state
-        log_omega, omega, accepts, violates = propose(key, density, start, chunk)
-        number = start + jnp.arange(chunk, dtype=jnp.int32)
-        accepts = accepts & (number < method.max_proposals)
-        rank = accepted[:, None] + jnp.cumsum(accepts, -1, dtype=jnp.int32)
+        found = propose(key, target, state.start, chunk)
+        number = state.start + jnp.arange(chunk, dtype=jnp.int32)
+        accepts = found.accepted & (number < method.max_proposals)
+        rank = state.accepted[:, None] + jnp.cumsum(accepts, -1, dtype=jnp.int32)
         used = accepts & (rank <= method.num_draws)
         # Proposals count up to the one that completes the sample.
         seen = (rank - accepts < method.num_draws) & (number < method.max_proposals)
-        logs = jnp.where(used, jnp.zeros((), dtype), -jnp.inf)
-        logarithms = log_omega if method.match == "kl" else None
-        gumbel = reservoir.gumbel(key, chunk, start, dtype) if sizes.slots else None
-        part = weights.digest(logs, density.features(omega), logarithms, used.sum(-1), gumbel, sizes)
-        return (
-            start + chunk,
-            accepted + used.sum(-1, dtype=jnp.int32),
-            proposals + seen.sum(-1, dtype=jnp.int32),
-            violations + (violates & seen).sum(-1, dtype=jnp.int32),
-            weights.merge(moments, part),
+        log_weights = jnp.where(used, jnp.zeros((), dtype), -jnp.inf)
+        gumbel = reservoir.gumbel(key, chunk, state.start, dtype) if sizes.slots else None
+        quantities = target.quantities(found.omega, found.half_square, found.log_omega if logs else None)
+        part = weights.summarise(log_weights, quantities, used.sum(-1), gumbel, sizes)
+        return _State(
+            state.start + chunk,
+            state.accepted + used.sum(-1, dtype=jnp.int32),
+            state.proposals + seen.sum(-1, dtype=jnp.int32),
+            state.violations + (found.above & seen).sum(-1, dtype=jnp.int32),
+            weights.merge(state.moments, part),
         )
 
-    num_logs = num_components if method.match == "kl" else 0
-    nothing = weights.empty(*density.feature_shape, num_logs, sizes, dtype)
-    zeros = jnp.zeros(num_problems, jnp.int32)
-    state = jnp.zeros((), jnp.int32), zeros, zeros, zeros, nothing
-    _, accepted, proposals, violations, moments = lax.while_loop(unfinished, step, state)
-    return _estimate(density, moments, accepted, proposals, violations, method)
+    nothing = weights.empty(target.shape[0], target.sizes(logs), sizes, dtype)
+    zeros = jnp.zeros(target.shape[0], jnp.int32)
+    start = _State(jnp.zeros((), jnp.int32), zeros, zeros, zeros, nothing)
+    return _estimate(target, lax.while_loop(unfinished, step, start), method)
 
 
-def _estimate(density, moments, accepted, proposals, violations, method) -> Estimate:
-    dtype = density.prior.dtype
-    count = accepted.astype(dtype)
-    at_least_one = jnp.maximum(count, 1)
-    some = accepted > 0
-    # With nothing accepted, all that is known is the prior.
-    prior_mean, prior_variance = density.prior_moments()
-    mean = jnp.where(some[:, None], moments.mean, prior_mean)
-    variance = jnp.where(some[:, None], moments.spread / at_least_one[:, None], prior_variance)
-    log_mean = moments.log_mean
-    if log_mean.shape[-1]:
-        log_mean = jnp.where(some[:, None], log_mean, dirichlet.log_mean(density.prior))
+def _estimate(target: Target, state: _State, method: RS) -> Estimate:
+    count = state.accepted.astype(target.prior.dtype)
+    at_least_one, some = jnp.maximum(count, 1), state.accepted > 0
     draws, draw_weights = reservoir.gather(
-        jax.tree.map(lambda leaf: leaf[None], moments.kept), jnp.ones((1, len(count)), dtype)
+        jax.tree.map(lambda leaf: leaf[None], state.moments.kept), jnp.ones((1, len(count)), count.dtype)
     )
-    rate = count / jnp.maximum(proposals, 1).astype(dtype)
-    status = jnp.where(accepted < method.num_draws, Status.BUDGET, 0)
-    status = status | jnp.where(accepted < MIN_ESS, Status.LOW_ESS, 0)
-    status = status | jnp.where(violations > 0, Status.ENVELOPE, 0)
+    rate = count / jnp.maximum(state.proposals, 1).astype(count.dtype)
+    status = jnp.where(state.accepted < method.num_draws, Status.BUDGET, 0)
+    status = status | jnp.where(state.accepted < MIN_ESS, Status.LOW_ESS, 0)
+    status = status | jnp.where(state.violations > 0, Status.ENVELOPE, 0)
     return Estimate(
-        mean=mean,
-        variance=variance,
-        log_mean=log_mean,
-        mean_stderr=jnp.where(some[:, None], jnp.sqrt(variance / at_least_one[:, None]), jnp.inf),
-        log_evidence=density.log_peak + jnp.log(rate),
+        moments=_moments(target, state.moments, some[:, None], at_least_one[:, None]),
+        log_evidence=target.log_peak + jnp.log(rate),
         log_evidence_stderr=jnp.where(some, jnp.sqrt((1 - rate) / at_least_one), jnp.inf),
         acceptance_rate=rate,
         ess=count,
@@ -162,3 +173,14 @@ def _estimate(density, moments, accepted, proposals, violations, method) -> Esti
         draws=draws,
         draw_weights=draw_weights,
     )
+
+
+def _moments(target: Target, found: weights.Moments, some: jax.Array, count: jax.Array) -> dict[str, Moment]:
+    """Return the moments of accepted draws; with none accepted, those of the prior where they are known."""
+    moments, prior = {}, target.prior_moments()
+    for name, mean in found.mean.items():
+        prior_mean, prior_variance = prior.get(name, (mean, found.spread[name]))
+        variance = jnp.where(some, found.spread[name] / count, prior_variance)
+        stderr = jnp.where(some, jnp.sqrt(variance / count), jnp.inf)
+        moments[name] = Moment(jnp.where(some, mean, prior_mean), variance, stderr[None])
+    return moments

@@ -1,4 +1,4 @@
-"""Variational inference: the Dirichlet that is closest to the posterior, and what importance weights say of it.
+"""Variational inference: the Dirichlet that is closest to the posterior, corrected by importance weights.
 
 The closest in ``KL(Dir(a) | posterior)`` maximises a lower bound of the log-evidence,
 
@@ -19,11 +19,10 @@ import jax.numpy as jnp
 from jax import lax
 
 from .. import dirichlet
-from ..proposals.dirichlet import DirichletProposal, DividedProposal
+from ..proposals import DirichletProposal, DividedProposal
 from ..random import points as unit_cube
 from ..random.simplex import log_dirichlet
-from ..targets.functions import Density
-from ..targets.linear import Pivoted
+from ..targets import Target
 from ..weighting.estimate import Estimate
 from .base import DEFAULT_CHUNK, DEFAULT_KEEP, Sampler
 from .gaussian import plan_of
@@ -64,47 +63,45 @@ class Variational(Sampler):
 
     name = "variational"
 
-    def elements(self, num_components: int, shares_draws: bool) -> int:
+    def elements(self, num_components: int) -> int:
         """Return how many numbers a problem's chunk of draws holds."""
         return max(min(self.chunk, self.num_draws) * num_components, num_components**2)
 
-    def run(self, key: jax.Array, density: Density, axes: tuple[str, ...] = ()) -> tuple[Estimate, jax.Array]:
+    def run(self, key: jax.Array, target: Target, axes: tuple[str, ...] = ()) -> Estimate:
         """Return the estimates and the closest ``alpha`` of B problems; devices along the axes divide the draws."""
         search_key, final_key = jax.random.split(key)
-        linear = isinstance(density, Pivoted)
-        alpha = closest(density) if linear else _closest_by_draws(search_key, density, self.steps)
+        alpha = closest(target) if target.is_linear else _closest_by_draws(search_key, target, self.steps)
         proposal = DirichletProposal(lax.stop_gradient(alpha))
-        prior = lax.stop_gradient(jnp.broadcast_to(density.prior, density.shape))
         found = importance(
             final_key,
-            density,
-            DividedProposal(proposal, prior),
-            plan_of(self, density),
+            target,
+            DividedProposal(proposal, lax.stop_gradient(target.full_prior)),
+            plan_of(self, target),
             corrects=True,
-            log_moments=False,
+            logs=False,
             axes=axes,
         )
-        return found, alpha
+        return dataclasses.replace(found, alpha=alpha)
 
 
 def _log_range(dtype) -> tuple[float, float]:
-    """Return between which logarithms concentrations are sought; larger ones the bound can't be computed for."""
+    """Return the range of the logarithms of concentrations; above it rounding spoils the bound."""
     return SMALLEST, -0.6 * math.log(jnp.finfo(dtype).eps)
 
 
-def bound(density: Pivoted, log_alpha: jax.Array) -> jax.Array:
+def bound(target: Target, log_alpha: jax.Array) -> jax.Array:
     """Return the lower bound of ``ln(evidence / peak)`` that ``Dir(exp(log_alpha))`` gives, ``(B,)``."""
     alpha = jnp.exp(log_alpha)
-    return density.expected_log_ratio(alpha) - dirichlet.kl_divergence(alpha, density.prior)
+    return target.expected_log_ratio(alpha) - dirichlet.kl_divergence(alpha, target.prior)
 
 
-def closest(density: Pivoted) -> jax.Array:
+def closest(target: Target) -> jax.Array:
     """Return the concentrations ``(B, K)`` that maximise the bound, by Newton's method in their logarithms.
 
-    The last step goes by the slope alone: values of the bound are rounded, and tell where it is largest to half the
-    digits only. It carries the derivatives, which are exact to first order.
+    The last step uses the slope alone: values of the bound are rounded, and locate its maximum to half the digits only.
+    It carries the derivatives, which are exact to first order.
     """
-    fixed = lax.stop_gradient(density)
+    fixed = lax.stop_gradient(target)
 
     def update(_, log_alpha):
         step = _newton_step(lambda x: bound(fixed, x), log_alpha)
@@ -116,9 +113,9 @@ def closest(density: Pivoted) -> jax.Array:
 
     log_alpha = lax.fori_loop(0, NEWTON_STEPS, update, _start(fixed))
     curvature = _curvature(lambda x: bound(fixed, x), log_alpha)
-    slope = jax.grad(lambda x: bound(density, x).sum())(log_alpha)
+    slope = jax.grad(lambda x: bound(target, x).sum())(log_alpha)
     step = _solve(curvature, slope)
-    # Where the search has not ended, or at the end of its range, a step may lead away: then only its derivatives count.
+    # An unfinished search, or one at the end of its range, may take a wrong last step: keep only its derivatives.
     small = jnp.abs(step).max(-1, keepdims=True) < LAST_STEP
     return jnp.exp(log_alpha + step - lax.stop_gradient(jnp.where(small, 0, step)))
 
@@ -148,23 +145,23 @@ def _solve(curvature: jax.Array, slope: jax.Array) -> jax.Array:
     return jnp.einsum("bij,bj->bi", vectors, across, precision=exact)
 
 
-def _start(density: Pivoted) -> jax.Array:
+def _start(target: Target) -> jax.Array:
     """Return logarithms of concentrations about the constrained optimum, of the best of some precisions."""
-    prior = jnp.broadcast_to(density.prior, density.shape)
-    mean = 0.95 * density.pivot + 0.05 * dirichlet.mean(prior)
+    prior = target.full_prior
+    mean = 0.95 * target.quadratic().optimum + 0.05 * dirichlet.mean(prior)
     precisions = jnp.exp(jnp.linspace(0.0, _log_range(prior.dtype)[1], 17, dtype=prior.dtype))
     tried = jnp.log(prior + precisions[:, None, None] * mean)
-    values = lax.map(lambda x: bound(density, x), tried)
+    values = lax.map(lambda x: bound(target, x), tried)
     best = jnp.argmax(jnp.where(jnp.isnan(values), -jnp.inf, values), axis=0)
     return jnp.take_along_axis(tried, best[None, :, None], axis=0)[0]
 
 
-def _closest_by_draws(key: jax.Array, density: Density, steps: int) -> jax.Array:
+def _closest_by_draws(key: jax.Array, target: Target, steps: int) -> jax.Array:
     """Return the concentrations ``(B, K)`` that maximise the bound, by stochastic gradients of reparametrised draws."""
     import optax
 
-    density = lax.stop_gradient(density)
-    prior = jnp.broadcast_to(density.prior, density.shape)
+    target = lax.stop_gradient(target)
+    prior = target.full_prior
     schedule = optax.cosine_decay_schedule(0.1, steps, 0.02)
     optimizer = optax.adam(schedule)
 
@@ -172,14 +169,14 @@ def _closest_by_draws(key: jax.Array, density: Density, steps: int) -> jax.Array
         alpha = jnp.exp(log_alpha)
         generate = unit_cube.GENERATORS["sobol"]
         points = unit_cube.coordinates(generate, key, STOCHASTIC_DRAWS, start=0, dtype=prior.dtype)
-        likelihood = density.log_ratio(jnp.exp(log_dirichlet(points, alpha))).mean(-1)
+        likelihood = target.log_ratio(jnp.exp(log_dirichlet(points, alpha))).mean(-1)
         gain = likelihood - dirichlet.kl_divergence(alpha, prior)
         return -jnp.where(jnp.isfinite(gain), gain, 0).sum()
 
     def step(index, carry):
         log_alpha, state = carry
         gradient = jax.grad(loss)(log_alpha, jax.random.fold_in(key, index))
-        # Adam looks at each component's gradients alone, so that problems don't disturb each other.
+        # Adam scales each component's gradients by themselves, so problems don't affect each other.
         updates, state = optimizer.update(jnp.nan_to_num(gradient), state)
         return jnp.clip(log_alpha + jnp.asarray(updates), *_log_range(log_alpha.dtype)), state
 

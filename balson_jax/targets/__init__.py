@@ -1,1 +1,10 @@
-"""The log-density of a block of problems: what samplers see."""
+"""The log-density of a block of problems: what samplers see.
+
+``linear`` and ``model`` are the two kinds; ``simplex`` finds the constrained least-squares optimum; ``functions`` is
+the public ``balson_jax.density``.
+"""
+
+from . import linear, model
+from .base import Needs, Optimum, Quadratic, Target, Values, find_optimum, target_of
+
+__all__ = ["Needs", "Optimum", "Quadratic", "Target", "Values", "find_optimum", "linear", "model", "target_of"]

@@ -1,1 +1,5 @@
-"""From weighted draws to estimates: running moments, kept draws, Pareto k."""
+"""From weighted draws to estimates.
+
+``moments`` forms weights and sums them up; ``reservoir`` keeps draws; ``pareto`` judges the tail of the weights;
+``convergence`` judges chains; ``estimate`` is the result of a sampler, ``diagnostics`` its list of diagnostics.
+"""

@@ -1,94 +1,104 @@
-"""What a sampler found out: estimates from the moments of weighted draws, and a verdict on them."""
+"""Estimates: the result of a sampler, from the moments of weighted draws."""
 
 from __future__ import annotations
 
 import dataclasses
 import math
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jax import lax
 
-from ..status import MIN_ESS, Status
+from .. import dirichlet
 from . import reservoir
+from .diagnostics import Diagnostics, verdict
 from .moments import Moments, combine, effective_sample_size
-from .pareto import pareto_k, pareto_k_threshold, tail_size
+from .pareto import pareto_k, tail_size
 
 SQUARES_ERROR = 0.25
-"""Bounded weights whose sum of squares is known this well have no tail to be feared: their Pareto k is at most 0."""
+"""Bounded weights whose mean square has at most this relative standard error have no tail: k is at most 0."""
 
 ROUNDED_NATS = 0.01
-"""A log-weight may be above its bound by this much, because it is rounded."""
+"""A log-weight may exceed its bound by this much, because it is rounded."""
 
 
-@jax.tree_util.register_dataclass
-@dataclasses.dataclass(frozen=True)
-class Estimate:
-    """What a sampler found out about ``omega`` for B problems, the leading axis of every field.
+class Moment(NamedTuple):
+    """Mean and variance of a quantity for B problems, with their Monte Carlo errors.
 
     Attributes:
-      mean: mean of the features, ``(B, F)``, of which the first K are omega.
-      variance: their variance, ``(B, F)``.
-      log_mean: ``E[ln omega]``, ``(B, K)``; ``(B, 0)`` unless asked for.
-      mean_stderr: Monte Carlo standard error of ``mean``, ``(B, F)``.
-      log_evidence: log of the mean weight, constants included.
-      log_evidence_stderr: its Monte Carlo standard error.
-      acceptance_rate: the mean weight over its certified upper bound.
-      ess: effective sample size.
-      pareto_k: shape of the weights' tail; NaN unless asked for.
-      rhat: how well chains agree; 1 if there are none.
-      status: ``Status`` as an integer.
-      draws: features of kept draws, ``(B, F, D)``.
-      draw_weights: their weights, ``(B, D)``, of sum one.
+      mean: ``(B, n)``.
+      variance: ``(B, n)``.
+      mean_errors: independent errors of the mean, ``(R, B, n)``, whose squares sum to its squared standard error.
+      variance_errors: the same for the variance, or ``None`` if unknown.
     """
 
     mean: jax.Array
     variance: jax.Array
-    log_mean: jax.Array
-    mean_stderr: jax.Array
-    log_evidence: jax.Array
-    log_evidence_stderr: jax.Array
-    acceptance_rate: jax.Array
-    ess: jax.Array
-    pareto_k: jax.Array
-    rhat: jax.Array
-    status: jax.Array
+    mean_errors: jax.Array
+    variance_errors: jax.Array | None = None
+
+    @property
+    def mean_stderr(self) -> jax.Array:
+        """Monte Carlo standard error of the mean, ``(B, n)``."""
+        return jnp.sqrt(jnp.square(self.mean_errors).sum(0))
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Estimate(Diagnostics):
+    """The result of a sampler for B problems, the leading axis of every field but the errors of ``moments``.
+
+    The diagnostics are described in ``Diagnostics``.
+
+    Attributes:
+      moments: of the quantities that the target names, ``"omega"`` at least.
+      draws: kept draws of omega, ``(B, K, D)``.
+      draw_weights: their weights, ``(B, D)``, of sum one.
+      alpha: concentrations of the approximating Dirichlet, ``(B, K)``; ``None`` to match them to the moments.
+    """
+
+    moments: dict[str, Moment]
     draws: jax.Array
     draw_weights: jax.Array
+    alpha: jax.Array | None = None
+
+    def matched(self, rule: dirichlet.MatchRule) -> jax.Array:
+        """Return the concentrations of the approximating Dirichlet, ``(B, K)``."""
+        if self.alpha is not None:
+            return self.alpha
+        omega, logs = self.moments["omega"], self.moments.get("log_omega")
+        return dirichlet.from_moments(omega.mean, omega.variance, rule, log_mean=None if logs is None else logs.mean)
 
 
-def estimate(parts: Moments, log_peak: jax.Array, num_draws: int, inverse_bound: jax.Array) -> Estimate:
+def from_replicates(parts: Moments, log_peak: jax.Array, num_draws: int, inverse_bound: jax.Array) -> Estimate:
     """Return the estimate from weighted draws, given as moments of independent replicates along a leading axis.
 
     Standard errors come from the spread between the replicates, which holds for quasi-random draws too.
 
     Args:
       parts: the moments.
-      log_peak: to which log-weights are relative, ``(B,)``.
+      log_peak: the reference of the log-weights, ``(B,)``.
       num_draws: how many draws there are in all.
-      inverse_bound: one over the largest weight that there can be, ``(B,)``; zero if there is no bound.
+      inverse_bound: one over the largest possible weight, ``(B,)``; zero if there is no bound.
     """
     moments = combine(parts)
     num_replicates = parts.mass.shape[0]
     scale = jnp.exp(parts.peak - moments.peak)
     share = parts.mass * scale / moments.mass
     correction = num_replicates / (num_replicates - 1) if num_replicates > 1 else jnp.inf
-    between = jnp.square(share[..., None] * (parts.mean - moments.mean)).sum(0)
     evidence_spread = jnp.square(share - parts.count / moments.count).sum(0)
     log_mean_weight = moments.peak + jnp.log(moments.mass) - jnp.log(moments.count)
     ess = effective_sample_size(moments)
     acceptance_rate = jnp.exp(log_mean_weight)
     k = _tail_shape(parts.buckets, num_draws)
-    # A model's bound may be wrong, and then a weight above it tells.
+    # A weight above a model's bound proves the bound wrong.
     holds = moments.peak + jnp.log(inverse_bound) <= ROUNDED_NATS
     is_harmless = holds & is_bounded_tightly(acceptance_rate * inverse_bound, num_draws)
     k = jnp.where(is_harmless, jnp.minimum(k, 0), k)
     draws, draw_weights = reservoir.gather(parts.kept, scale / moments.mass)
     return Estimate(
-        mean=moments.mean,
-        variance=moments.spread / moments.mass[:, None],
-        log_mean=moments.log_mean,
-        mean_stderr=jnp.sqrt(correction * between),
+        moments={name: _moment(name, parts, moments, math.sqrt(correction) * share) for name in moments.mean},
         log_evidence=log_peak + log_mean_weight,
         log_evidence_stderr=jnp.sqrt(correction * evidence_spread),
         acceptance_rate=acceptance_rate,
@@ -99,6 +109,16 @@ def estimate(parts: Moments, log_peak: jax.Array, num_draws: int, inverse_bound:
         draws=draws,
         draw_weights=draw_weights,
     )
+
+
+def _moment(name: str, parts: Moments, moments: Moments, share: jax.Array) -> Moment:
+    """Return the moment of a quantity. Its errors are deviations of replicates, weighted by shares ``(R, B)``."""
+    mean, variance = moments.mean[name], moments.variance(name)
+    away = parts.mean[name] - mean
+    own_mass = jnp.where(parts.mass > 0, parts.mass, 1)[..., None]
+    own_variance = parts.spread[name] / own_mass + jnp.square(away)
+    share = share[..., None]
+    return Moment(mean, variance, share * away, share * (own_variance - variance))
 
 
 def _tail_shape(buckets: jax.Array, num_draws: int) -> jax.Array:
@@ -116,15 +136,8 @@ def _tail_shape(buckets: jax.Array, num_draws: int) -> jax.Array:
 def is_bounded_tightly(share: jax.Array, num_draws: int) -> jax.Array:
     """Return whether S draws show how large weights get, given the mean's share of the largest possible.
 
-    The tail of weights up to W has a Pareto k below zero, but few draws may not get there. If the mean is m, the sum of
-    their squares has a relative standard error of at most ``W / (m sqrt(S))``: where that is small, what was seen is
-    what there is, however the largest of many nearly equal weights are spread.
+    Weights w bounded by W have a tail with Pareto k below zero, but few draws may not reach it. With mean m,
+    ``Var(w^2) <= W^2 E[w^2]`` and ``E[w^2] >= m^2``, so the mean square has a relative standard error of at most
+    ``W / (m sqrt(S))``. Where that is small the observed weights are representative.
     """
     return share * math.sqrt(num_draws) >= 1 / SQUARES_ERROR
-
-
-def verdict(ess: jax.Array, k: jax.Array, num_draws: int) -> jax.Array:
-    """Return the ``Status`` that effective sample size and Pareto k alone call for."""
-    low = jnp.where(ess < MIN_ESS, Status.LOW_ESS, 0)
-    heavy = jnp.where(k > pareto_k_threshold(num_draws), Status.HIGH_PARETO_K, 0)
-    return (low | heavy).astype(jnp.int32)

@@ -1,9 +1,11 @@
-"""The one place that forms and digests weights: running moments and the effective sample size.
+"""Weights and running moments: the one place that forms weights and sums them up.
 
-Draws come in chunks. ``digest`` turns a chunk into ``Moments``, which ``combine`` merges, so memory does not grow with
-the number of draws. Weights are kept relative to the largest seen so far, and second moments about the mean of
-the chunk (Chan, Golub and LeVeque), so that a posterior thousands of times narrower than the simplex keeps its
+Draws come in chunks. ``summarise`` turns a chunk into ``Moments``, which ``combine`` merges, so memory does not grow
+with the number of draws. Weights are kept relative to the largest seen so far, and second moments about the mean of
+the chunk (Chan, Golub and LeVeque 1983), so that a posterior thousands of times narrower than the simplex keeps its
 variance in float32.
+
+Quantities whose moments are wanted go by name (see ``Target.quantities``): ``{"omega": (K, L), ...}``.
 """
 
 from __future__ import annotations
@@ -16,12 +18,12 @@ import jax.numpy as jnp
 from jax import lax
 
 from ..proposals.dirichlet import log_dirichlet_density
-from ..targets.functions import Density
+from ..targets import Target, Values
 from . import reservoir
 from .reservoir import Reservoir
 
 CANCELLATION = 1e-3
-"""A variance below this share of the squared distance of the mean from the draws' centre is computed with care."""
+"""A variance below this share of the squared distance of the mean from the draws' centre is computed about the mean."""
 
 BUCKETS = 128
 """A stream of draws keeps the largest weight of each residue class of its draws' numbers modulo this.
@@ -32,25 +34,24 @@ The largest of those over all streams stand for the largest of all weights, with
 
 
 def log_weights(
-    density: Density, omega: jax.Array, log_omega: jax.Array, log_proposal: jax.Array | None = None
+    target: Target, values: Values, log_omega: jax.Array, log_proposal: jax.Array | None = None
 ) -> jax.Array:
     """Return the log-weights of draws for B problems, relative to the likelihood's peak, ``(B, L)``.
 
     Args:
-      density: the problems.
-      omega: the draws, ``(K, L)`` or ``(B, K, L)``.
-      log_omega: their logarithms.
-      log_proposal: log-density of what the draws came from, ``(B, L)`` or ``(L,)``, or ``None`` if that is the prior of
-        this round, which then cancels.
+      target: the problems.
+      values: of the target at the draws.
+      log_omega: logarithms of the draws, ``(K, L)`` or ``(B, K, L)``.
+      log_proposal: log-density of the proposal at the draws, ``(B, L)`` or ``(L,)``, or ``None`` if that is the prior
+        of this round, which then cancels.
     """
-    log_ratio = density.log_ratio(omega)
     if log_proposal is None:
-        return log_ratio
-    return log_ratio + log_dirichlet_density(density.prior, log_omega) - log_proposal
+        return values.log_ratio
+    return values.log_ratio + log_dirichlet_density(target.prior, log_omega) - log_proposal
 
 
 class Sizes(NamedTuple):
-    """How much a stream of draws keeps: of its largest weights, in buckets, and of its draws, in slots."""
+    """How many numbers a stream of draws keeps: buckets for its largest weights, slots for its draws."""
 
     buckets: int
     slots: int
@@ -65,29 +66,30 @@ class Moments:
       peak: the largest log-weight, to rounding, ``(B,)``.
       mass: ``sum p``, ``(B,)``.
       mass_square: ``sum p^2``, ``(B,)``.
-      mean: ``sum p x / mass`` of features x of the draws, ``(B, F)``.
-      spread: ``sum p (x - mean)^2``, ``(B, F)``.
-      log_mean: ``sum p ln omega / mass``, ``(B, K)``; ``(B, 0)`` unless asked for.
+      mean: ``sum p x / mass`` of each quantity x, ``(B, n)`` by name.
+      spread: ``sum p (x - mean)^2``, ``(B, n)`` by name.
       count: number of draws, of any weight, ``(B,)``.
       buckets: the largest log-weight in each residue class of the draws' numbers, ``(B, G)``.
-      kept: some of the draws, which stand for all.
+      kept: some of the draws of omega, which represent all.
     """
 
     peak: jax.Array
     mass: jax.Array
     mass_square: jax.Array
-    mean: jax.Array
-    spread: jax.Array
-    log_mean: jax.Array
+    mean: dict[str, jax.Array]
+    spread: dict[str, jax.Array]
     count: jax.Array
     buckets: jax.Array
     kept: Reservoir
 
+    def variance(self, name: str) -> jax.Array:
+        """Return the variance of a quantity, ``(B, n)``."""
+        return self.spread[name] / self.mass[:, None]
 
-def digest(
+
+def summarise(
     log_weights: jax.Array,
-    features: jax.Array,
-    log_omega: jax.Array | None,
+    quantities: dict[str, jax.Array],
     count: jax.Array,
     gumbel: jax.Array | None,
     sizes: Sizes,
@@ -96,29 +98,33 @@ def digest(
 
     Args:
       log_weights: ``(B, L)``; ``-inf`` for draws that do not count.
-      features: what moments are wanted of, ``(F, L)`` if the problems share the draws, else ``(B, F, L)``.
-      log_omega: logarithms of the draws, or ``None`` if ``E[ln omega]`` is not wanted.
+      quantities: ``"omega"`` and others, ``(n, L)`` if the problems share them, else ``(B, n, L)``.
       count: how many of the draws count, ``(B,)`` or a scalar.
       gumbel: variates of the draws, ``(L,)``, if some are to be kept.
       sizes: how many weights and draws to keep; each is L halved some number of times, or 0.
     """
     peak = lax.stop_gradient(log_weights.max(-1))
-    # The compiler may compute the weights once for the maximum and again for the exponential, and round differently.
-    # Where they are huge that is many nats: lower the peak by as much, and cut what exceeds it, so that neither do all
-    # weights vanish nor does one overflow.
+    # XLA may compute the weights once for the maximum and again for the exponential, with different rounding. For huge
+    # log-weights that is many nats: lower the peak by as much, and cut the exponent, so that neither do all weights
+    # vanish nor does one overflow.
     peak = peak - 16 * jnp.finfo(peak.dtype).eps * jnp.abs(jnp.where(jnp.isneginf(peak), 0, peak))
     p = jnp.exp(jnp.minimum(log_weights - jnp.where(jnp.isneginf(peak), 0, peak)[:, None], 30))
-    mass, mean, spread = _shared_sums(p, features) if features.ndim == 2 else _own_sums(p, features)
-    log_mean = jnp.zeros((mass.shape[0], 0), mass.dtype)
-    if log_omega is not None:
-        log_mean = _weighted_sum(p, log_omega) / _positive(mass)[:, None]
+    sums = {name: (_shared_sums if x.ndim == 2 else _own_sums)(p, x) for name, x in quantities.items()}
+    mass = sums["omega"][0]
     buckets = _fold_maxima(lax.stop_gradient(log_weights), sizes.buckets)
-    kept = reservoir.empty(mass.shape[0], mean.shape[1], 0, mass.dtype)
+    kept = reservoir.empty(mass.shape[0], quantities["omega"].shape[-2], 0, mass.dtype)
     if gumbel is not None:
-        kept = reservoir.select(log_weights, p, features, gumbel, sizes.slots)
-    square = jnp.einsum("bl,bl->b", p, p, precision=lax.Precision.HIGHEST)
-    count = jnp.broadcast_to(count, mass.shape).astype(p.dtype)
-    return Moments(peak, mass, square, mean, spread, log_mean, count, buckets, kept)
+        kept = reservoir.select(log_weights, p, quantities["omega"], gumbel, sizes.slots)
+    return Moments(
+        peak=peak,
+        mass=mass,
+        mass_square=jnp.einsum("bl,bl->b", p, p, precision=lax.Precision.HIGHEST),
+        mean={name: found[1] for name, found in sums.items()},
+        spread={name: found[2] for name, found in sums.items()},
+        count=jnp.broadcast_to(count, mass.shape).astype(p.dtype),
+        buckets=buckets,
+        kept=kept,
+    )
 
 
 def _fold_maxima(log_weights: jax.Array, num_buckets: int) -> jax.Array:
@@ -162,7 +168,7 @@ def _own_sums(p: jax.Array, omega: jax.Array) -> tuple[jax.Array, jax.Array, jax
     """Return mass, mean and spread where each problem has its own draws, squares about the exact mean."""
     mass = p.sum(-1)
     mean = _weighted_sum(p, omega) / _positive(mass)[:, None]
-    # Once more about it: sums round differently, by more than a very narrow posterior is wide.
+    # Once more about the mean: the rounding of the sums can exceed the width of a very narrow posterior.
     mean = mean + _weighted_sum(p, omega - mean[:, :, None]) / _positive(mass)[:, None]
     return mass, mean, _weighted_sum(p, jnp.square(omega - mean[:, :, None]))
 
@@ -183,15 +189,17 @@ def combine(parts: Moments) -> Moments:
     mass = parts.mass * scale
     total = mass.sum(0)
     share = (mass / _positive(total))[..., None]
-    mean = (share * parts.mean).sum(0)
-    between = mass[..., None] * jnp.square(parts.mean - mean)
+    mean = {name: (share * own).sum(0) for name, own in parts.mean.items()}
+    spread = {
+        name: (scale[..., None] * own + mass[..., None] * jnp.square(parts.mean[name] - mean[name])).sum(0)
+        for name, own in parts.spread.items()
+    }
     return Moments(
         peak=peak,
         mass=total,
         mass_square=(parts.mass_square * jnp.square(scale)).sum(0),
         mean=mean,
-        spread=(scale[..., None] * parts.spread + between).sum(0),
-        log_mean=(share * parts.log_mean).sum(0),
+        spread=spread,
         count=parts.count.sum(0),
         buckets=parts.buckets.max(0),
         kept=reservoir.merge(parts.kept, scale),
@@ -203,19 +211,19 @@ def merge(first: Moments, second: Moments) -> Moments:
     return combine(jax.tree.map(lambda a, b: jnp.stack([a, b]), first, second))
 
 
-def empty(num_problems: int, num_features: int, num_logs: int, sizes: Sizes, dtype) -> Moments:
-    """Return the moments of no draws."""
-    zero, vector = jnp.zeros(num_problems, dtype), jnp.zeros((num_problems, num_features), dtype)
+def empty(num_problems: int, quantities: dict[str, int], sizes: Sizes, dtype) -> Moments:
+    """Return the moments of no draws, of quantities with these numbers of components."""
+    zero = jnp.zeros(num_problems, dtype)
+    zeros = {name: jnp.zeros((num_problems, size), dtype) for name, size in quantities.items()}
     return Moments(
         peak=jnp.full(num_problems, -jnp.inf, dtype),
         mass=zero,
         mass_square=zero,
-        mean=vector,
-        spread=vector,
-        log_mean=jnp.zeros((num_problems, num_logs), dtype),
+        mean=zeros,
+        spread=zeros,
         count=zero,
         buckets=jnp.full((num_problems, sizes.buckets), -jnp.inf, dtype),
-        kept=reservoir.empty(num_problems, num_features, sizes.slots, dtype),
+        kept=reservoir.empty(num_problems, quantities["omega"], sizes.slots, dtype),
     )
 
 

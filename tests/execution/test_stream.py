@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 import balson_jax as balson
+from balson_jax.execution.storage import FINISHED, digest
 from balson_jax.experiments.paper import data
-from balson_jax.posteriors.storage import FINISHED, digest
 
 KEY = jax.random.key(0)
 DESIGN = np.asarray(data.polynomial_design(data.inputs()))

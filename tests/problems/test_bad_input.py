@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import balson_jax as balson
-from balson_jax.fit import resolve
+from balson_jax.samplers import resolve
 
 DESIGN = np.random.default_rng(0).normal(size=(6, 3))
 TARGET = DESIGN @ [0.2, 0.3, 0.5]

@@ -66,7 +66,7 @@ class Case:
 
 @functools.cache
 def case(constraint: str, num_params: int) -> Case:
-    rng = np.random.default_rng(num_params + 10 * constraints.CONSTRAINTS.index(constraint))
+    rng = np.random.default_rng(num_params + 10 * list(constraints.CONSTRAINTS).index(constraint))
     size = num_params * (2 if constraint.startswith("signed") else 1)
     prior, noise = np.array([0.7, 1.5, 1.0, 2.0])[:size], np.array([0.5, 1.0, 3.0])
     design = rng.normal(size=(3, NUM_ROWS, num_params)) + 0.5

@@ -168,7 +168,7 @@ def _checked(x):
 def test_draws_are_predicted_in_bounded_chunks(monkeypatch):
     problem = balson.model_problem(linear, DESIGN, TARGETS, 3, noise=0.5)
     whole = balson.fit(KEY, problem, IS)
-    monkeypatch.setattr("balson_jax.targets.linear.PREDICTED_ELEMENTS", 3 * 8 * 100)
+    monkeypatch.setattr("balson_jax.targets.model.PREDICTED_ELEMENTS", 3 * 8 * 100)
     jax.clear_caches()
     assert_same(balson.fit(KEY, problem, IS), whole)
 

@@ -13,7 +13,6 @@ from cases import batch, thinned
 from scipy import special, stats
 
 import balson_jax as balson
-from balson_jax.problems import noise as noise_module
 from balson_jax.targets import functions as density
 
 Z = 4.0
@@ -94,7 +93,7 @@ def test_the_mixture_over_theta(x64):
     half_square[1, ::2] = np.nan
     shape, scale, num_rows = np.array([1.0, 3.0]), np.array([0.5, 2.0]), np.array([3.0, 9.0])
     prior = balson.InverseGamma(jnp.asarray(shape), jnp.asarray(scale))
-    found = noise_module.posterior(prior, jnp.asarray(num_rows), half_square, weights)
+    found = prior.posterior(jnp.asarray(num_rows), half_square, weights)
     lower, upper = found.interval(0.8)
     for p in range(2):
         counts = weights[p] > 0

@@ -10,7 +10,7 @@ from cases import thinned
 
 import balson_jax as balson
 from balson_jax.execution.blocks import fit_from
-from balson_jax.problems.linear import _reduce
+from balson_jax.problems.reduction import reduce
 
 KEY = jax.random.key(0)
 METHOD = balson.IS(num_draws=2048)
@@ -73,21 +73,21 @@ def test_targets_with_other_gaps_compile_nothing():
         return np.where(rng.uniform(size=TARGETS.shape) < 0.3, np.nan, TARGETS)
 
     fit(DESIGN, gappy(0), missing="drop")
-    sizes = _reduce._cache_size(), fit_from._cache_size()
+    sizes = reduce._cache_size(), fit_from._cache_size()
     for seed in (1, 2, 3):
         fit(DESIGN, gappy(seed), missing="drop")
-    assert (_reduce._cache_size(), fit_from._cache_size()) == sizes
+    assert (reduce._cache_size(), fit_from._cache_size()) == sizes
 
 
 def test_many_blocks_of_gappy_targets(monkeypatch):
     targets = np.where(RNG.uniform(size=(7, NUM_ROWS)) < 0.2, np.nan, TARGETS[0])
     whole = balson.linear_problem(DESIGN, targets, missing="drop")
-    monkeypatch.setattr("balson_jax.problems.linear.REDUCED_ELEMENTS", 2 * DESIGN.size)
-    _reduce.clear_cache()
+    monkeypatch.setattr("balson_jax.problems.reduction.REDUCED_ELEMENTS", 2 * DESIGN.size)
+    reduce.clear_cache()
     try:
         blocks = balson.linear_problem(DESIGN, targets, missing="drop")
     finally:
-        _reduce.clear_cache()
+        reduce.clear_cache()
     for one, other in zip(jax.tree.leaves(whole), jax.tree.leaves(blocks), strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)
 

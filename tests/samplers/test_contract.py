@@ -15,7 +15,7 @@ from cases import thinned
 
 import balson_jax as balson
 from balson_jax.execution.blocks import fit_from
-from balson_jax.least_squares import simplex_optima
+from balson_jax.targets import find_optimum
 
 SMALL = {
     "rs": balson.RS(num_draws=500, max_proposals=1 << 18),
@@ -68,7 +68,7 @@ def assert_same(name, found, expected):
 
 @thinned("name", [], ["is", "rs", "rsirs", "isirs", *STRONG])
 def test_jit_equals_eager(name):
-    eager = fit_from.__wrapped__(KEY, problem(), (simplex_optima(problem()),), SMALL[name])
+    eager = fit_from.__wrapped__(KEY, problem(), find_optimum(problem(), KEY, SMALL[name].needs), SMALL[name])
     assert_same(name, eager, single_fit(name))
 
 

@@ -18,10 +18,10 @@ from scipy import stats
 
 import balson_jax as balson
 from balson_jax.experiments.paper import data
-from balson_jax.least_squares import simplex_optimum
 from balson_jax.random.points import BLOCK
 from balson_jax.samplers.rejection import propose
-from balson_jax.targets.linear import pivot_at
+from balson_jax.targets import Optimum, target_of
+from balson_jax.targets.simplex import simplex_optimum
 
 Z = 4.0
 NUM_DRAWS = 65_536
@@ -86,7 +86,7 @@ def _log_peak(cases: Batch) -> np.ndarray:
 
 @jax.jit
 def _densities(problem):
-    return pivot_at(problem, problem.vmap(simplex_optimum))
+    return target_of(problem, Optimum(problem.vmap(simplex_optimum), None))
 
 
 @thinned("method", ["is"], ["rs"])
@@ -118,7 +118,7 @@ def test_accepted_draws_follow_the_posterior(num_components):
     pvalues = []
     for p in range(len(cases)):
         density = jax.tree.map(lambda leaf, p=p: leaf[p : p + 1], densities)
-        _, omega, accepted, above = _proposals(jax.random.key(p), density)
+        _, omega, _, accepted, above = _proposals(jax.random.key(p), density)
         assert not bool(above.any())
         sample = np.asarray(omega[0, 0])[np.asarray(accepted[0])][:5000]
         nodes, cdf = _marginal_cdf(cases, p)
@@ -168,10 +168,10 @@ def test_the_envelope_is_never_violated(x64):
     target = rng.normal(size=(num_problems, num_rows)) * 3
     problem = balson.linear_problem(design, target, noise=noise, prior=np.full((num_problems, num_components), 0.7))
     densities = _densities(problem)
-    draw = jax.jit(lambda key, density: propose(key, density, jnp.zeros((), jnp.int32), count)[1::2])
+    draw = jax.jit(lambda key, density: propose(key, density, jnp.zeros((), jnp.int32), count))
     highest = []
     for p in range(num_problems):
-        omega, above = draw(jax.random.key(p), jax.tree.map(lambda leaf, p=p: leaf[p : p + 1], densities))
+        _, omega, _, _, above = draw(jax.random.key(p), jax.tree.map(lambda leaf, p=p: leaf[p : p + 1], densities))
         assert not bool(above.any())
         log_lik = quadrature.log_likelihood(design[p], target[p], np.asarray(omega[0]).T, 1.0, noise[p])
         peak = float(densities.log_peak[p])

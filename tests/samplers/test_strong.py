@@ -12,11 +12,13 @@ from scipy import stats
 
 import balson_jax as balson
 from balson_jax import dirichlet
-from balson_jax.least_squares import simplex_optima
-from balson_jax.proposals.dirichlet import DirichletProposal
+from balson_jax.proposals import DirichletProposal
 from balson_jax.random.points import GENERATORS, coordinates
 from balson_jax.samplers.variational import bound
-from balson_jax.targets.linear import pivot_at
+from balson_jax.targets import Optimum, target_of
+from balson_jax.targets.simplex import simplex_optima
+from balson_jax.weighting import moments
+from balson_jax.weighting.convergence import judge
 
 KEY = jax.random.key(7)
 Z = 4
@@ -141,6 +143,58 @@ def test_walls_that_do_not_suit_the_prior_are_flagged():
     found = jax.jit(jax.vmap(status))(jnp.array([[1.0, 2.0, 3.0], [0.5, 2.0, 3.0]]))
     assert balson.Status.NONFINITE not in balson.Status(int(found[0]))
     assert balson.Status.NONFINITE in balson.Status(int(found[1]))
+
+
+@thinned("walls", ["none"], ["soft"])
+def test_kept_draws_of_chains_fill_all_slots_and_stand_for_the_posterior(walls):
+    """Many more draws than walkers, so that slots are filled by records at different times."""
+    design, target, prior = np.array([[1.0, 0.2], [0.3, 1.0]]), np.array([0.4, 0.9]), (1.5, 1.2)
+    problem = balson.linear_problem(design, target, noise=0.4, prior=prior)
+    # So few moves that only the slots make the rounds go on.
+    method = balson.HitAndRun(walkers=8, keep=4096, max_moves=1, walls=walls)
+    found = balson.fit(KEY, problem, method)
+    assert found.draws.shape == (4096, 2)
+    np.testing.assert_allclose(found.draw_weights, 1 / 4096, rtol=1e-6)
+    x = (np.arange(1 << 16) + 0.5) / (1 << 16)
+    omega = np.stack([x, 1 - x], -1)
+    log_density = -np.square(target - omega @ design.T).sum(-1) / (2 * 0.4**2) + np.log(omega) @ (np.array(prior) - 1)
+    below = np.cumsum(np.exp(log_density - log_density.max()))
+    ranks = np.interp(np.asarray(found.draws[:, 0]), x, below / below[-1])
+    assert (np.abs(np.diff(np.sort(ranks))) > 0).mean() > 0.99
+    # Kept draws are worth fewer independent ones than their number: as many as the chains say, at most.
+    worth = min(4096, float(found.ess))
+    for probability in (0.1, 0.3, 0.5, 0.8):
+        error = np.sqrt(probability * (1 - probability) / worth)
+        assert abs((ranks < probability).mean() - probability) < Z * error
+    assert abs(float(found.draws[:, 0].mean() - found.mean[0])) < Z * float(found.std[0]) / np.sqrt(worth)
+
+
+def test_verdicts_on_chains_that_are_known():
+    """Independent draws; draws that are repeated; a chain elsewhere; a chain that is wider than the others."""
+    rng = np.random.default_rng(3)
+    draws = rng.normal(size=(4, 8, 256))
+    repeated = np.repeat(rng.normal(size=(4, 8, 64)), 4, axis=-1)
+    shifted, wide = draws.copy(), draws.copy()
+    shifted[3] += 2
+    wide[3] *= 3
+
+    def verdict(chains):
+        values = jnp.asarray(chains, jnp.float32).reshape(32, 1, 1, 256)
+        none = moments.Sizes(0, 0)
+        parts = [
+            moments.summarise(jnp.zeros((1, 256)), {"omega": batch}, jnp.asarray(256), None, none) for batch in values
+        ]
+        return judge(jax.tree.map(lambda *leaves: jnp.stack(leaves), *parts), num_chains=4)
+
+    found = verdict(draws)
+    # The largest of four estimates of the error, from 3 to 31 degrees of freedom, is on the safe side.
+    assert 8192 / 5 < float(found.ess[0]) <= 8192
+    assert float(found.rhat[0]) < 1.01
+    found = verdict(repeated)
+    assert 2048 / 5 < float(found.ess[0]) < 2048 * 2
+    np.testing.assert_allclose(found.mean_stderr["omega"], np.sqrt(repeated.var() / found.ess)[:, None], rtol=1e-3)
+    assert float(verdict(shifted).rhat[0]) > 1.3
+    assert float(verdict(wide).rhat[0]) > 1.1
 
 
 @pytest.mark.slow
@@ -326,7 +380,7 @@ def test_models_that_are_not_linear(name):
 def test_the_variational_bound_and_its_maximum():
     """The closed form against draws of the Dirichlet; below the evidence; stationary at the answer."""
     problem, _ = pixels(0, 4, 12, 4, 0.3, prior=(0.7, 1.0, 1.5, 2.0))
-    density = pivot_at(problem.flatten_batch(), simplex_optima(problem))
+    density = target_of(problem.flatten_batch(), Optimum(simplex_optima(problem), None))
     alpha = jnp.array([2.0, 0.5, 7.0, 3.0]) * jnp.ones((4, 1))
     draws = balson.random.dirichlet(KEY, alpha[0], (200_000,))
     terms = density.log_ratio(draws.T)

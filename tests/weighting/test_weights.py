@@ -49,10 +49,10 @@ def test_pareto_k_agrees_with_arviz(x64):
 
 def test_effective_sample_size_agrees_with_normalised_weights(x64):
     omega = jnp.full((2, 4000), 0.5)
-    digest = jax.jit(lambda logs, omega, count: weights.digest(logs, omega, None, count, None, NOTHING))
+    summarise = jax.jit(lambda logs, omega, count: weights.summarise(logs, {"omega": omega}, count, None, NOTHING))
     for logs in weight_sets():
         expected = 1 / np.square(np.exp(logs - np.logaddexp.reduce(logs))).sum()
-        found = digest(jnp.asarray(logs)[None], omega[:, : len(logs)], jnp.int32(len(logs)))
+        found = summarise(jnp.asarray(logs)[None], omega[:, : len(logs)], jnp.int32(len(logs)))
         assert float(weights.effective_sample_size(found)[0]) == pytest.approx(expected, rel=1e-10)
 
 
@@ -71,21 +71,14 @@ def test_pareto_k_of_degenerate_tails():
     assert estimate(jnp.array([0.0, -1.0, -2.0])) == jnp.inf
 
 
-def digest_all(logs, omega, log_omega=None, num_chunks=1):
-    """Digest the same draws in some number of chunks."""
-    pieces = np.split(np.arange(logs.shape[-1]), num_chunks)
-    moments = weights.empty(
-        logs.shape[0], omega.shape[-2], 0 if log_omega is None else omega.shape[-2], NOTHING, jnp.asarray(logs).dtype
-    )
-    for piece in pieces:
-        part = weights.digest(
-            jnp.asarray(logs[:, piece]),
-            jnp.asarray(omega[..., piece]),
-            None if log_omega is None else jnp.asarray(log_omega[..., piece]),
-            jnp.int32(len(piece)),
-            None,
-            NOTHING,
-        )
+def summarise_all(logs, omega, log_omega=None, num_chunks=1):
+    """Return the moments of the same draws, taken in some number of chunks."""
+    quantities = {"omega": jnp.asarray(omega)} | ({} if log_omega is None else {"log_omega": jnp.asarray(log_omega)})
+    sizes = {name: values.shape[-2] for name, values in quantities.items()}
+    moments = weights.empty(logs.shape[0], sizes, NOTHING, jnp.asarray(logs).dtype)
+    for piece in np.split(np.arange(logs.shape[-1]), num_chunks):
+        own = {name: values[..., piece] for name, values in quantities.items()}
+        part = weights.summarise(jnp.asarray(logs[:, piece]), own, jnp.int32(len(piece)), None, NOTHING)
         moments = weights.merge(moments, part)
     return moments
 
@@ -97,15 +90,15 @@ def test_moments_and_ess_against_numpy(shared, num_chunks, x64):
     omega = rng.dirichlet([0.3, 2.0, 5.0], 400).T
     omega = omega if shared else np.stack([omega, omega[:, ::-1]])
     logs = rng.normal(size=(2, 400)) * 3 + [[500.0], [-2000.0]]
-    found = digest_all(logs, omega, np.log(omega), num_chunks)
+    found = summarise_all(logs, omega, np.log(omega), num_chunks)
     for b in range(2):
         draws = omega if shared else omega[b]
         p = np.exp(logs[b] - logs[b].max())
         p /= p.sum()
         mean = draws @ p
-        np.testing.assert_allclose(found.mean[b], mean, rtol=1e-12)
-        np.testing.assert_allclose(found.spread[b] / found.mass[b], (draws - mean[:, None]) ** 2 @ p, rtol=1e-10)
-        np.testing.assert_allclose(found.log_mean[b], np.log(draws) @ p, rtol=1e-12)
+        np.testing.assert_allclose(found.mean["omega"][b], mean, rtol=1e-12)
+        np.testing.assert_allclose(found.variance("omega")[b], (draws - mean[:, None]) ** 2 @ p, rtol=1e-10)
+        np.testing.assert_allclose(found.mean["log_omega"][b], np.log(draws) @ p, rtol=1e-12)
         np.testing.assert_allclose(weights.effective_sample_size(found)[b], 1 / (p**2).sum(), rtol=1e-12)
         expected = np.logaddexp.reduce(logs[b])
         np.testing.assert_allclose(found.peak[b] + np.log(found.mass[b]), expected, rtol=1e-14)
@@ -117,15 +110,15 @@ def test_narrow_variances_survive_float32(width):
     rng = np.random.default_rng(2)
     deviation = width * rng.normal(size=4096)
     omega = np.float32(np.stack([0.4 + deviation, 0.6 - deviation])[None])
-    found = digest_all(np.zeros((1, 4096), np.float32), omega, num_chunks=4)
-    np.testing.assert_allclose(np.sqrt(found.spread / found.mass)[0], omega[0].astype(np.float64).std(-1), rtol=1e-3)
+    found = summarise_all(np.zeros((1, 4096), np.float32), omega, num_chunks=4)
+    np.testing.assert_allclose(np.sqrt(found.variance("omega"))[0], omega[0].astype(np.float64).std(-1), rtol=1e-3)
 
 
 def test_draws_of_no_weight_do_not_count():
     omega = jnp.array([[0.1, 0.9, 0.5], [0.9, 0.1, 0.5]])
     logs = jnp.array([[0.0, -jnp.inf, -jnp.inf], [-jnp.inf, -jnp.inf, -jnp.inf]])
-    found = weights.digest(logs, omega, jnp.log(omega), jnp.int32(3), None, NOTHING)
-    np.testing.assert_allclose(found.mean[0], [0.1, 0.9], rtol=1e-6)
+    found = weights.summarise(logs, {"omega": omega, "log_omega": jnp.log(omega)}, jnp.int32(3), None, NOTHING)
+    np.testing.assert_allclose(found.mean["omega"][0], [0.1, 0.9], rtol=1e-6)
     assert found.mass.tolist() == [1.0, 0.0]
     merged = weights.merge(found, found)
     assert all(jnp.isfinite(leaf[0]).all() for leaf in jax.tree.leaves(merged) if leaf.size)
@@ -154,9 +147,11 @@ def test_a_bound_close_to_the_mean_overrules_pareto_k():
     logs = np.log(np.minimum(values, 4)).astype(np.float32)
     sizes = weights.Sizes(weights.BUCKETS, 0)
     omega = jnp.asarray(rng.dirichlet([1.0, 2.0], 2048).T, jnp.float32)
-    parts = [weights.digest(jnp.asarray(part), omega, None, jnp.int32(2048), None, sizes) for part in logs]
+    parts = [weights.summarise(jnp.asarray(part), {"omega": omega}, jnp.int32(2048), None, sizes) for part in logs]
     stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *parts)
-    found = [estimates.estimate(stacked, jnp.zeros(1), logs.size, jnp.array([1 / w])) for w in (np.inf, 1000, 8, 2)]
+    found = [
+        estimates.from_replicates(stacked, jnp.zeros(1), logs.size, jnp.array([1 / w])) for w in (np.inf, 1000, 8, 2)
+    ]
     assert [int(one.status[0]) for one in found] == [
         Status.HIGH_PARETO_K,
         Status.HIGH_PARETO_K,

@@ -1,90 +1,66 @@
-"""How walkers move along broken lines: the bouncy particle sampler, for linear problems (see ``hit_and_run``).
+"""Flights along broken lines: the bouncy particle sampler, for linear problems (see ``hit_and_run``).
 
-A walker flies straight on, and is reflected where it meets a wall of the simplex, and where the likelihood that it has
-lost on its way amounts to a random number (Bouchard-Côté, Vollmer and Doucet 2018). A concentration above one is a soft
-wall: it reflects a falling component at a random share of its height, ``u^(1 / (alpha - 1))``. All of these places are
-known in closed form, nothing is rejected, and a walker that has flown for a while is nearly anywhere.
+A walker flies straight on until one of several clocks rings, and is then reflected (Bouchard-Côté, Vollmer and Doucet
+2018; Bierkens et al. 2018 for walls). Each clock belongs to one factor of the posterior and rings once the walker has
+lost ``a`` nats of that factor, where ``a`` is a draw from the exponential distribution. Gains don't count. All these
+times have a closed form and nothing is rejected:
 
-Flights are straight in coordinates ``z`` in which the posterior is about as wide in all directions: ``omega = W z``
-with ``W W'`` the inverse of ``R'R + diag(stiffness)`` on the simplex's plane, where R is the likelihood's root and the
-stiffness stands for the walls. With the singular values of ``R diag(stiffness)^(-1/2) = U s V'`` the likelihood is
-diagonal in z, so that its gradient is carried along without a product.
+- The likelihood, with ``-ln L = rise t + bend t^2 / 2`` along the flight, rings at the t that solves this for ``a``; if
+  ``rise < 0`` the walker first gains until ``t = -rise / bend``, and then loses ``bend (t + rise / bend)^2 / 2``.
+- A wall of the simplex (a concentration of one) rings where the component reaches zero.
+- A concentration ``alpha > 1`` is a soft wall: a component that falls from ``x`` to ``y`` loses
+  ``(alpha - 1) ln(x / y)`` nats, so it is reflected at the floor ``y = x exp(-a / (alpha - 1))``. A rising component
+  loses nothing, so its floor rises with it and ``y / x`` stays the same.
+
+Flights are straight in the coordinates of a ``Frame``. Each begins with a new normal velocity.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import dataclasses
 from typing import Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jax import lax
 
-from ... import dirichlet
 from ...random import points as unit_cube
-from ...targets.functions import Density, Quadratic
-from ...targets.linear import Pivoted
-from .lines import EXACT, Walkers
+from ...targets import Quadratic
+from .frames import Frame
+from .walkers import EXACT, Population, Walkers
 
 FLIGHT = 2.0
-"""How long a flight is, in units in which a walker crosses the posterior's width in any direction in about one."""
-
-ADAPTATIONS, MAX_ADAPTATIONS = 8, 64
-"""How often the coordinates are adapted while walkers come in from afar."""
-
-SETTLED, FAR_OUT = 3.0, 10.0
-"""Walkers have come in when no stiffness changes by the first factor, and no variance is larger by the second."""
-
-STIFFNESS = (4.0, 1e30)
-"""Components vary between 0 and 1, and not by less than floats can hold."""
+"""Duration of a flight; a walker crosses the width of the posterior in any direction in about one unit of time."""
 
 Walls = Literal["hard", "soft", "none"]
 
 
-class Frame(NamedTuple):
-    """Coordinates in which B posteriors are about as wide in all directions.
+class Air(NamedTuple):
+    """What a flight passes through; B counts the problems once for each half of the walkers.
 
     Attributes:
-      stiffness: what the walls add to the likelihood's curvature, ``(B, K)``.
-      axes: ``W``, ``(B, K, K)``; one direction of z, of no consequence, is mapped to zero.
-      lean: ``W'R'``, of the residuals' gradient, ``(B, K, M)``.
-      curvature: of the negative log-likelihood along each coordinate, from 0 to 1, ``(B, K)``.
+      axes: ``W`` of the coordinates, ``(B, K, K)``.
+      curvature: curvature of the negative log-likelihood along each coordinate, ``(B, K, 1)``.
+      precision: precision of the noise, ``(B, L)``.
+      power: ``1 / (alpha - 1)``, ``(B, K, 1)``; ``None`` if walls are hard.
     """
 
-    stiffness: jax.Array
     axes: jax.Array
-    lean: jax.Array
     curvature: jax.Array
-
-
-def frame(quadratic: Quadratic, stiffness: jax.Array) -> Frame:
-    """Return the coordinates for likelihoods of B problems and what the walls add to them, ``(B, K)``."""
-    width = 1 / jnp.sqrt(stiffness)
-    normal = width / jnp.linalg.norm(width, axis=-1, keepdims=True)
-
-    def on_plane(rows):
-        return rows - jnp.einsum("bmk,bk->bm", rows, normal, precision=EXACT)[:, :, None] * normal[:, None]
-
-    scaled = on_plane(quadratic.root * width[:, None])
-    missing = scaled.shape[2] - scaled.shape[1]
-    left, size, right = jnp.linalg.svd(jnp.pad(scaled, ((0, 0), (0, max(missing, 0)), (0, 0))), full_matrices=False)
-    shrinkage = 1 / jnp.hypot(1, size)
-    share = size * shrinkage
-    axes = width[:, :, None] * jnp.swapaxes(on_plane(right), 1, 2) * shrinkage[:, None]
-    lean = share[:, :, None] * jnp.swapaxes(left[:, : quadratic.root.shape[1]], 1, 2)
-    return Frame(stiffness, axes, lean, jnp.square(share))
+    precision: jax.Array
+    power: jax.Array | None
 
 
 class Flight(NamedTuple):
-    """Walkers on their way, ``(B, K, L)`` or ``(B, L)``.
+    """Walkers in flight, ``(B, K, L)`` or ``(B, L)``.
 
     Attributes:
-      omega: where they are.
-      floor: where falling components are reflected.
+      omega: their places.
+      floor: values at which falling components are reflected.
       slope: gradient of the negative log-likelihood, in z.
-      velocity: in z.
-      left: of their time.
-      events: how many times those that are still on their way were reflected; one number.
+      velocity: velocity, in z.
+      left: remaining time.
+      events: number of reflections so far of walkers that are still flying; one number.
     """
 
     omega: jax.Array
@@ -95,62 +71,58 @@ class Flight(NamedTuple):
     events: jax.Array
 
 
+@dataclasses.dataclass(frozen=True)
 class Bounces:
-    """How walkers of B linear problems fly.
+    """Flights of the walkers of B linear problems.
 
     Attributes:
       quadratic: the likelihoods.
       prior: concentrations, ``(B, K)``, none below one.
-      is_soft: whether some of them are above one.
+      is_soft: True if some concentrations are above one.
     """
 
-    def __init__(self, quadratic: Quadratic, prior: jax.Array, is_soft: bool) -> None:
-        self.quadratic = quadratic
-        self.prior = prior
-        self.is_soft = is_soft
+    quadratic: Quadratic
+    prior: jax.Array
+    is_soft: bool
 
     @staticmethod
-    def of(density: Density, walls: Walls | None) -> Bounces | None:
-        """Return how walkers fly, or ``None`` if they don't: for models, and where the prior isn't known."""
-        if walls in (None, "none") or not isinstance(density, Pivoted):
+    def of(population: Population, walls: Walls | None) -> Bounces | None:
+        """Return the flights, or ``None`` for models and for priors that are unknown or have poles."""
+        if walls in (None, "none") or population.quadratic is None:
             return None
-        return Bounces(density.quadratic(), jnp.broadcast_to(density.prior, density.shape), walls == "soft")
+        return Bounces(population.quadratic, population.prior, walls == "soft")
 
     def suits(self) -> jax.Array:
-        """Return whether the prior of each problem is what the walls stand for, ``(B,)``."""
+        """Return whether the prior of each problem agrees with the walls, ``(B,)``."""
         return (self.prior >= 1 if self.is_soft else self.prior == 1).all(-1)
 
-    def come_in(self, key: jax.Array, walkers: Walkers, advance: Callable) -> tuple[Walkers, Frame]:
-        """Return walkers that have come in from afar, and the coordinates that they have found."""
-        # At first as if walls were as stiff as the prior.
-        first = frame(self.quadratic, (self.prior.sum(-1, keepdims=True) + 1) / dirichlet.mean(self.prior))
-
-        def unsettled(state):
-            return (state[2] < ADAPTATIONS) | (~state[3] & (state[2] < MAX_ADAPTATIONS))
-
-        def step(state):
-            walkers, old, count, _ = state
-            own, settled = self.adapted(old, walkers)
-            return advance(jax.random.fold_in(key, count), walkers, own), own, count + 1, settled.all()
-
-        return lax.while_loop(unsettled, step, (walkers, first, jnp.int32(0), jnp.bool_(False)))[:2]
-
-    def adapted(self, old: Frame, walkers: Walkers) -> tuple[Frame, jax.Array]:
-        """Return coordinates in which variances come nearer to those of the walkers, and whether they were near."""
-        omega = walkers.omega
-        mean = omega.mean((0, 3))
-        variance = jnp.square(omega - mean[:, :, None]).mean((0, 3))
-        # Less than rounding can't be seen: a component near one looks as if it stood still.
-        variance = jnp.maximum(variance, jnp.square(jnp.finfo(omega.dtype).eps * mean))
-        factor = jnp.square(old.axes).sum(-1) / jnp.maximum(variance, 1 / STIFFNESS[1])
-        stiffness = jnp.clip(old.stiffness * jnp.clip(factor, 0.01, STIFFNESS[1]), *STIFFNESS)
-        # Walkers that are far out vary more than the likelihood allows, whatever the walls.
-        change = jnp.abs(jnp.log(stiffness / old.stiffness))
-        near = (change < jnp.log(SETTLED)) & (factor > 1 / FAR_OUT)
-        return frame(self.quadratic, stiffness), near.all(-1)
-
     def fly(self, key: jax.Array, walkers: Walkers, own: Frame) -> Walkers:
-        """Return walkers after a flight each in coordinates of their own; their products are to be refreshed."""
+        """Return walkers after one flight each in the coordinates ``own``; their products must be refreshed.
+
+        A flight with too many reflections is rejected: the walker stays. The reversed flight has as many reflections
+        and the same probability, so the rejection is symmetric under time reversal and the posterior stays invariant.
+        """
+        halves, num_problems, num_components, count = walkers.omega.shape
+        dtype = walkers.omega.dtype
+        event_key, air, start = self._take_off(key, walkers, own)
+        max_events = 16 * num_components + 256
+
+        def flying(state: Flight):
+            return jnp.any(state.left > 0) & (state.events < max_events)
+
+        def event(state: Flight):
+            own_key = jax.random.fold_in(event_key, state.events)
+            losses = -jnp.log(_uniforms(own_key, (halves, 2, count), num_problems, dtype))
+            return next_event(state, air, losses)
+
+        end = lax.while_loop(flying, event, start)
+        landed = ((end.left <= 0) & jnp.isfinite(end.omega).all(1))[:, None]
+        omega = jnp.where(landed, end.omega, start.omega).reshape(walkers.omega.shape)
+        log_omega = jnp.log(jnp.maximum(omega, jnp.finfo(dtype).tiny))
+        return walkers._replace(omega=omega, log_omega=jnp.where(omega == walkers.omega, walkers.log_omega, log_omega))
+
+    def _take_off(self, key: jax.Array, walkers: Walkers, own: Frame) -> tuple[jax.Array, Air, Flight]:
+        """Return the key of the events, and walkers with new velocities and floors."""
         halves, num_problems, num_components, count = walkers.omega.shape
         dtype = walkers.omega.dtype
 
@@ -161,85 +133,70 @@ class Bounces:
             part.reshape(halves * num_problems, *part.shape[2:])
             for part in (walkers.omega, walkers.fitted, walkers.precision)
         )
-        axes, lean, curvature = both(own.axes), both(own.lean), both(own.curvature)[:, :, None]
-        power = 1 / both(jnp.maximum(self.prior - 1, 1e-6))[:, :, None] if self.is_soft else None
         start_key, floor_key, event_key = jax.random.split(key, 3)
-
-        def shared(draws):
-            """Return draws ``(2, ..., L)`` as those of all problems, ``(2 B, ..., L)``."""
-            whole = jnp.broadcast_to(draws[:, None], (halves, num_problems, *draws.shape[1:]))
-            return whole.reshape(halves * num_problems, *draws.shape[1:])
-
-        def uniforms(key, rows):
-            bits = jax.random.bits(key, (halves, rows, count), unit_cube.bits_dtype(dtype))
-            return shared(unit_cube.uniform(bits, dtype))
-
-        velocity = shared(jax.random.normal(start_key, (halves, num_components, count), dtype))
+        shape = (halves, num_components, count)
+        velocity = _shared(jax.random.normal(start_key, shape, dtype), num_problems)
         gradient = both(jnp.einsum("bkz,bk->bz", own.axes, self.quadratic.gradient, precision=EXACT))
-        slope = jnp.matmul(lean, fitted, precision=EXACT) + gradient[:, :, None]
-        max_events = 16 * num_components + 256
-
-        def flying(state):
-            return jnp.any(state.left > 0) & (state.events < max_events)
-
-        def event(state):
-            losses = -jnp.log(uniforms(jax.random.fold_in(event_key, state.events), 2))
-            return _event(state, axes, curvature, precision, power, losses)
-
-        floor = jnp.zeros_like(omega)
-        if power is not None:
-            floor = omega * uniforms(floor_key, num_components) ** power
+        slope = jnp.matmul(both(own.lean), fitted, precision=EXACT) + gradient[:, :, None]
+        power, floor = None, jnp.zeros_like(omega)
+        if self.is_soft:
+            power = 1 / both(jnp.maximum(self.prior - 1, 1e-6))[:, :, None]
+            floor = omega * _uniforms(floor_key, shape, num_problems, dtype) ** power
+        air = Air(both(own.axes), both(own.curvature)[:, :, None], precision, power)
         left = jnp.full((omega.shape[0], count), FLIGHT, dtype)
-        state = lax.while_loop(flying, event, Flight(omega, floor, slope, velocity, left, jnp.int32(0)))
-        # One that is reflected too often stays where it was, as it would on the way back.
-        landed = ((state.left <= 0) & jnp.isfinite(state.omega).all(1))[:, None]
-        omega = jnp.where(landed, state.omega, omega).reshape(walkers.omega.shape)
-        log_omega = jnp.log(jnp.maximum(omega, jnp.finfo(dtype).tiny))
-        return walkers._replace(omega=omega, log_omega=jnp.where(omega == walkers.omega, walkers.log_omega, log_omega))
+        return event_key, air, Flight(omega, floor, slope, velocity, left, jnp.int32(0))
 
 
-def _event(
-    state: Flight,
-    axes: jax.Array,
-    curvature: jax.Array,
-    precision: jax.Array,
-    power: jax.Array | None,
-    losses: jax.Array,
-) -> Flight:
-    """Return walkers where each is next reflected, by a wall or by the likelihood's slope, or where its time is up.
+def _shared(draws: jax.Array, num_problems: int) -> jax.Array:
+    """Return draws ``(2, ..., L)``, which all problems share, as ``(2 B, ..., L)``."""
+    whole = jnp.broadcast_to(draws[:, None], (draws.shape[0], num_problems, *draws.shape[1:]))
+    return whole.reshape(draws.shape[0] * num_problems, *draws.shape[1:])
+
+
+def _uniforms(key: jax.Array, shape: tuple[int, int, int], num_problems: int, dtype) -> jax.Array:
+    """Return uniform variates ``(2, rows, L)``, which all problems share, as ``(2 B, rows, L)``."""
+    return _shared(unit_cube.uniform(jax.random.bits(key, shape, unit_cube.bits_dtype(dtype)), dtype), num_problems)
+
+
+def next_event(state: Flight, air: Air, losses: jax.Array) -> Flight:
+    """Return walkers after their next reflection, or at the end of their time.
 
     Args:
       state: the walkers.
-      axes: of their coordinates, ``(B, K, K)``.
-      curvature: of the likelihood along these, ``(B, K, 1)``.
-      precision: of the noise, ``(B, L)``.
-      power: one over concentrations less one, ``(B, K, 1)``; ``None`` if walls are hard.
-      losses: exponential variates ``(B, 2, L)``: what likelihood a walker may lose, and where its next soft wall is.
+      air: the posterior in their coordinates.
+      losses: exponential variates ``(B, 2, L)``, for the clock of the likelihood and for the next soft wall.
     """
     omega, floor, slope, velocity, left, events = state
-    dtype = omega.dtype
-    speed = jnp.matmul(axes, velocity, precision=EXACT)
+    speed = jnp.matmul(air.axes, velocity, precision=EXACT)
     falls = speed < 0
     until = jnp.where(falls, (omega - floor) / jnp.where(falls, -speed, 1), jnp.inf)
     to_wall = until.min(1)
-    # On a line the likelihood's loss is a parabola, of which only the part that rises counts.
-    rise = precision * (slope * velocity).sum(1)
-    bend = jnp.maximum(precision * (curvature * jnp.square(velocity)).sum(1), 1e-20)
-    root = jnp.sqrt(jnp.square(jnp.maximum(rise, 0)) + 2 * bend * losses[:, 0])
-    to_slope = jnp.where(rise > 0, 2 * losses[:, 0] / (rise + root), (root - rise) / bend)
+    to_slope = _until_loss(state, air, losses[:, 0])
     time = jnp.maximum(jnp.minimum(jnp.minimum(to_wall, to_slope), left), 0)
     left = left - time
     moved = jnp.maximum(omega + time[:, None] * speed, 0)
-    slope = slope + time[:, None] * curvature * velocity
+    slope = slope + time[:, None] * air.curvature * velocity
     met = until <= to_wall[:, None]
     at_wall = (to_wall <= to_slope)[:, None]
-    if power is not None:
-        # A rising component takes its wall along; one that met it gets another.
-        floor = jnp.where(falls, floor, floor * (moved / jnp.maximum(omega, jnp.finfo(dtype).tiny)))
-        floor = jnp.where(met & at_wall & (left > 0)[:, None], moved * jnp.exp(-losses[:, 1:] * power), floor)
-    wall = jnp.matmul(jnp.swapaxes(axes, 1, 2), met.astype(dtype), precision=EXACT)
-    normal = jnp.where(at_wall, wall, slope)
+    if air.power is not None:
+        # A rising component takes its floor along; one that met its floor gets a new one.
+        floor = jnp.where(falls, floor, floor * (moved / jnp.maximum(omega, jnp.finfo(omega.dtype).tiny)))
+        floor = jnp.where(met & at_wall & (left > 0)[:, None], moved * jnp.exp(-losses[:, 1:] * air.power), floor)
+    wall = jnp.matmul(jnp.swapaxes(air.axes, 1, 2), met.astype(omega.dtype), precision=EXACT)
+    velocity = _reflected(velocity, jnp.where(at_wall, wall, slope), left > 0)
+    return Flight(moved, floor, slope, velocity, left, events + 1)
+
+
+def _until_loss(state: Flight, air: Air, loss: jax.Array) -> jax.Array:
+    """Return the times after which flights have lost a number of nats of the likelihood, ``(B, L)``."""
+    rise = air.precision * (state.slope * state.velocity).sum(1)
+    bend = jnp.maximum(air.precision * (air.curvature * jnp.square(state.velocity)).sum(1), 1e-20)
+    root = jnp.sqrt(jnp.square(jnp.maximum(rise, 0)) + 2 * bend * loss)
+    return jnp.where(rise > 0, 2 * loss / (rise + root), (root - rise) / bend)
+
+
+def _reflected(velocity: jax.Array, normal: jax.Array, flying: jax.Array) -> jax.Array:
+    """Return velocities of flying walkers mirrored in the plane orthogonal to a normal: ``v - 2 (n'v / n'n) n``."""
     square = jnp.square(normal).sum(1)
     push = 2 * (normal * velocity).sum(1) / jnp.where(square > 0, square, 1)
-    velocity = velocity - jnp.where(left > 0, push, 0)[:, None] * normal
-    return Flight(moved, floor, slope, velocity, left, events + 1)
+    return velocity - jnp.where(flying, push, 0)[:, None] * normal

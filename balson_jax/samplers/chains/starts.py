@@ -1,4 +1,8 @@
-"""Where walkers begin: places more widely spread than the posterior, but not so far that they never come in."""
+"""Places where walkers begin: spread more widely than the posterior, but near enough to come in.
+
+R-hat detects chains that have not converged only if they begin farther apart than the posterior is wide (Gelman and
+Rubin 1992).
+"""
 
 from __future__ import annotations
 
@@ -9,26 +13,26 @@ from jax import lax
 from ...proposals import gaussian
 from ...proposals.dirichlet import DirichletProposal
 from ...random import points as unit_cube
-from ...targets.functions import Quadratic
+from ...targets import Quadratic
 
 CLOSENESS = 0.8
-"""How close the walkers of an ensemble begin to the first of them: 1 for at the same place."""
+"""Contraction of the walkers of an ensemble toward the first of them; 1 means identical."""
 
 PRESSED, FAR = 30.0, 1000.0
-"""By how much one component, and all together, may lower the log-likelihood where walkers begin."""
+"""Largest loss of log-likelihood, in nats, by one component and by all together, where walkers begin."""
 
 
 def starting_places(
     key: jax.Array, quadratic: Quadratic | None, prior: jax.Array, ensembles: int, half: int
 ) -> jax.Array:
-    """Return where walkers of B problems begin, ``(2, B, K, L)``, with ``half`` of each ensemble in L.
+    """Return the first places of walkers of B problems, ``(2, B, K, L)``, with ``half`` walkers of each ensemble in L.
 
     Args:
       key: a PRNG key.
       quadratic: the likelihoods, or ``None`` for models.
       prior: concentrations, ``(B, K)``.
-      ensembles: how many ensembles there are.
-      half: how many walkers half an ensemble has.
+      ensembles: number of ensembles.
+      half: number of walkers in half an ensemble.
     """
     num_problems, num_components = prior.shape
     points = unit_cube.coordinates(unit_cube.pseudo, key, 2 * ensembles * half, start=0, dtype=prior.dtype)
@@ -38,17 +42,21 @@ def starting_places(
         wide = gaussian.from_quadratic(quadratic, prior, prior_share=0.25, spread=2.0)
         draws = _nearer(quadratic, jnp.exp(wide.draw(points)[0]))
     draws = draws.reshape(num_problems, num_components, 2, ensembles, half)
-    # Those of an ensemble around one of them: ensembles agree only when they have forgotten where they began.
+    # Walkers of an ensemble begin near one place: ensembles agree only once they have forgotten it.
     omega = CLOSENESS * draws[:, :, :1, :, :1] + (1 - CLOSENESS) * draws
     return jnp.moveaxis(omega, 2, 0).reshape(2, num_problems, num_components, ensembles * half)
 
 
 def _nearer(quadratic: Quadratic, draws: jax.Array) -> jax.Array:
-    """Return draws ``(B, K, L)``, those moved towards the optimum from where walkers would be long in coming."""
-    centre = quadratic.centre[:, :, None]
-    # A target far outside presses components to zero.
-    draws = jnp.minimum(draws, (PRESSED / jnp.maximum(quadratic.gradient, PRESSED))[:, :, None])
-    draws = draws + jnp.maximum(1 - draws.sum(1, keepdims=True), 0) * centre
-    away = jnp.matmul(quadratic.root, draws - centre, precision=lax.Precision.HIGHEST)
+    """Return draws ``(B, K, L)``, moved towards the optimum where the log-likelihood is too low.
+
+    The loss of one component is its multiplier times its value. The loss of all is about quadratic in the distance from
+    the optimum, so scaling the distance by ``sqrt(FAR / loss)`` leaves FAR nats.
+    """
+    optimum, multipliers = quadratic.optimum[:, :, None], quadratic.gradient
+    # A target far outside the simplex presses components to zero.
+    draws = jnp.minimum(draws, (PRESSED / jnp.maximum(multipliers, PRESSED))[:, :, None])
+    draws = draws + jnp.maximum(1 - draws.sum(1, keepdims=True), 0) * optimum
+    away = jnp.matmul(quadratic.root, draws - optimum, precision=lax.Precision.HIGHEST)
     excess = 0.5 * jnp.square(away).sum(1, keepdims=True)
-    return centre + jnp.sqrt(FAR / jnp.maximum(excess, FAR)) * (draws - centre)
+    return optimum + jnp.sqrt(FAR / jnp.maximum(excess, FAR)) * (draws - optimum)

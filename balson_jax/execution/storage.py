@@ -11,7 +11,6 @@ import hashlib
 import json
 import os
 import pathlib
-import zipfile
 from collections.abc import Mapping
 from typing import Any
 
@@ -19,7 +18,6 @@ import numpy as np
 
 ARGUMENTS = "arguments.json"
 FINISHED = "finished.txt"
-WORDS = "words"
 
 
 def digest(*values: Any) -> str:
@@ -33,26 +31,6 @@ def digest(*values: Any) -> str:
         else:
             state.update(repr(value).encode())
     return state.hexdigest()[:16]
-
-
-def save(path: str | os.PathLike, arrays: Mapping[str, np.ndarray], words: Mapping[str, Any]) -> None:
-    """Write named arrays and JSON metadata (``words``) to one ``.npz`` file."""
-    with pathlib.Path(path).open("wb") as file:
-        np.savez(file, allow_pickle=False, **arrays, **{WORDS: np.asarray(json.dumps(dict(words)))})
-
-
-def load(path: str | os.PathLike) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-    """Return the arrays and the metadata that ``save`` wrote."""
-    foreign = f"path={str(path)!r} is not a saved posterior; pass a file that Posterior.save wrote"
-    try:
-        file = np.load(path, allow_pickle=False)
-    except (ValueError, EOFError, zipfile.BadZipFile):
-        raise ValueError(foreign) from None
-    if not isinstance(file, np.lib.npyio.NpzFile) or WORDS not in file:
-        raise ValueError(foreign)
-    with file:
-        words = json.loads(str(file[WORDS]))
-        return {name: file[name] for name in file.files if name != WORDS}, words
 
 
 class ArrayStore:

@@ -1,0 +1,214 @@
+"""What every kind of problem has: total, constraint, prior, noise; and how users' arguments for these are read."""
+
+from __future__ import annotations
+
+import abc
+import dataclasses
+from typing import Any, Self
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from .. import validation
+from .batching import Batched
+from .constraints import Constraint
+from .noise import Known, Noise
+from .rows import RowRules
+
+
+class Problem(Batched):
+    """One problem or a batch, as ``fit`` takes it. ``linear_problem`` and ``model_problem`` make them.
+
+    Fields that all kinds share:
+
+    Attributes:
+      total: the constant C, ``(...)``.
+      noise: the model of the (whitened) noise, fields ``(...)``.
+      prior: the prior's concentrations, ``(..., K)``, of all components of omega.
+      num_rows: the number of observations that count, ``(...)``, in the floating dtype.
+      log_volume: log-determinant of the whitening, ``(...)``.
+      constraint: a ``Constraint``; it equals its name.
+    """
+
+    total: jax.Array
+    noise: Noise
+    prior: jax.Array
+    num_rows: jax.Array
+    log_volume: jax.Array
+    constraint: Constraint
+
+    is_linear = False
+    """Whether predictions are linear in theta."""
+
+    @property
+    def certified(self) -> bool:
+        """Whether the bound of the likelihood is proven."""
+        return True
+
+    _template = None
+    # Not part of the pytree: the template is there until the problem goes through a transformation of JAX.
+
+    def __post_init__(self) -> None:
+        # ``dataclasses.replace(problem, noise=array)`` means a known level.
+        if hasattr(self.noise, "dtype"):
+            object.__setattr__(self, "noise", Known(self.noise))
+
+    @property
+    def num_components(self) -> int:
+        """The number K of components of omega."""
+        return self.prior.shape[-1]
+
+    @property
+    def num_params(self) -> int:
+        """The number of parameters theta: K, unless the constraint lifts them."""
+        return self.constraint.num_params(self.num_components)
+
+    @property
+    def dtype(self) -> jnp.dtype:
+        """The floating dtype in which the problem is solved."""
+        return self.prior.dtype
+
+    @property
+    def estimates_noise(self) -> bool:
+        """Whether the level of the noise is unknown."""
+        return self.noise.estimates_level
+
+    @property
+    def has_envelope(self) -> bool:
+        """False if it is known that likelihoods have no upper bound, which rejection sampling needs."""
+        return True
+
+    @abc.abstractmethod
+    def half_squares(self, omega: jax.Array) -> jax.Array:
+        """Return half the sums of squared residuals of draws ``(..., K)``, in units of the rows' noise, ``(...)``."""
+
+    def is_valid(self) -> jax.Array:
+        """Return, per problem, whether every number is finite and in its domain; usable inside a trace."""
+        noise = self.noise.is_valid()
+        return self.all_finite() & (self.total > 0) & noise & (self.prior > 0).all(-1) & (self.num_rows >= 1)
+
+    def with_targets(self, target: Any) -> Problem:
+        """Return the same problem with other targets: design, noise, prior, weights and constraint stay.
+
+        Nothing is validated or factorised again but the targets. Options that differ between the problems of a batch
+        need as many targets as before.
+
+        >>> import jax.numpy as jnp
+        >>> from balson_jax import linear_problem
+        >>> problem = linear_problem(jnp.eye(3), jnp.ones(3) / 3, noise=0.1)
+        >>> problem.with_targets(jnp.ones((5, 3)) / 3).batch_shape
+        (5,)
+        """
+        return self.template.with_targets(target)
+
+    @property
+    def template(self) -> Template:
+        """Everything of the problem but its targets."""
+        if self._template is None:
+            raise ValueError(
+                "this problem has passed through a JAX transformation or dataclasses.replace, which drop its design; "
+                "call with_targets on the problem that linear_problem or model_problem returned"
+            )
+        return self._template
+
+    def made_by(self, template: Template) -> Self:
+        """Return the problem, which remembers the template it was made from."""
+        object.__setattr__(self, "_template", template)
+        return self
+
+
+@dataclasses.dataclass(frozen=True)
+class Template(Batched):
+    """Everything of a family of problems but the targets; ``with_targets`` makes problems of it.
+
+    Attributes:
+      total: the constant C, ``(...)``.
+      prior: concentrations of all components of omega, ``(..., K)``.
+      rows: which rows count, and their noise.
+    """
+
+    total: jax.Array
+    prior: jax.Array
+    rows: RowRules
+
+    @abc.abstractmethod
+    def with_targets(self, target: Any) -> Problem:
+        """Return the problem of fitting targets ``(..., *event)``."""
+
+    def factorised(self) -> Self:
+        """Return the template with all work done that doesn't depend on the targets."""
+        return self
+
+    def read_target(self, target: Any) -> jax.Array:
+        """Return targets as an array, or raise ``ValueError`` if they have another shape than the template's."""
+        target = validation.float_array("target", target, self.prior.dtype)
+        event = self.rows.event
+        if target.shape[target.ndim - len(event) :] != event or target.ndim < len(event):
+            raise ValueError(f"target has shape {target.shape}; its last axes must be {event}, as before")
+        validation.require_broadcast("target", target.shape[: target.ndim - len(event)], self.batch_shape)
+        return target
+
+
+def require_problem(problem: Any) -> None:
+    """Raise ``ValueError`` unless this is a problem."""
+    if not isinstance(problem, Problem):
+        raise ValueError(
+            f"problem is a {type(problem).__name__}; make one with balson_jax.linear_problem(design, target)"
+        )
+
+
+def require_components(constraint: Constraint, num_params: int, subject: str, things: str) -> None:
+    """Raise if a constraint leaves nothing to estimate: ``subject`` has that many ``things``."""
+    smallest = constraint.min_params
+    if num_params < smallest:
+        remedy = f"pass at least {smallest} {things}"
+        alone = ", as one alone is theta = total" if smallest == 2 else ""
+        raise ValueError(f"{subject} K={num_params} component; {remedy}{alone}")
+
+
+def read_prior(
+    constraint: Constraint,
+    num_params: int,
+    batch: tuple[int, ...],
+    dtype: Any,
+    total: Any,
+    prior: Any,
+    slack_prior: Any,
+) -> tuple[jax.Array, jax.Array, tuple[int, ...]]:
+    """Return the total, the concentrations of all components, and the batch's shape, or raise ``ValueError``."""
+    total = validation.float_array("total", total, dtype)
+    prior = validation.float_array("prior", prior, dtype)
+    slack_prior = validation.float_array("slack_prior", slack_prior, dtype)
+    for name, value in (("total", total), ("prior", prior), ("slack_prior", slack_prior)):
+        validation.require_positive(name, value)
+    batch = broadcast("total", total.shape, "the problems", batch)
+    validation.require_broadcast("slack_prior", slack_prior.shape, batch)
+    prior = _per_component(prior, batch, constraint.prior_sizes(num_params))
+    return total, constraint.lift_prior(prior, slack_prior, num_params), batch
+
+
+def broadcast(name: str, shape: tuple[int, ...], other: str, other_shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Return the shape of two batches together, or raise ``ValueError``."""
+    try:
+        return np.broadcast_shapes(shape, other_shape)
+    except ValueError:
+        message = f"the batch axes {shape} of {name} don't broadcast with those of {other}, {other_shape}"
+        raise ValueError(f"{message}; make them equal, or of length 1") from None
+
+
+def _per_component(prior: jax.Array, batch: tuple[int, ...], sizes: tuple[int, ...]) -> jax.Array:
+    """Return concentrations ``(..., n)`` with n one of the sizes, the first unless the array has another."""
+    last = prior.shape[-1] if prior.ndim else 0
+    size = last if last in sizes else sizes[0]
+    if prior.ndim and prior.shape == batch and last != size:
+        prior = prior[..., None]
+    try:
+        np.broadcast_shapes(prior.shape, (*batch, size))
+        return jnp.broadcast_to(prior, (*prior.shape[:-1], size))
+    except ValueError:
+        more = "".join(f" (or {size}, for each sign)" for size in sizes[1:])
+        raise ValueError(
+            f"prior has shape {prior.shape}; pass a number, {sizes[0]} concentrations{more}, "
+            f"or an array of the batch's shape {batch}"
+        ) from None

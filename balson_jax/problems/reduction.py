@@ -1,0 +1,100 @@
+"""The reduction of N rows to K: a thin QR factorisation of the design, made once.
+
+With ``A = Q R``, ``q = Q'y`` and the part ``rho = y - Q q`` of the target that no ``theta`` reaches,
+
+    |y - A theta|^2 = |q - R theta|^2 - 2 theta'(A'rho) + |rho|^2 + 2 q'(Q'rho).
+
+``A'rho`` and ``Q'rho`` are zero but for rounding, which they correct: in float32 the rounding of a strong signal can
+exceed the noise. They also carry derivatives: with ``Q`` held constant the right side has the same first derivatives in
+``A`` and ``y`` as the left for designs of any rank, where a derivative through the factorisation would divide by zero.
+(Second derivatives in ``A`` are not right.)
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from . import rows
+from .batching import Batched, map_blocks
+
+REDUCED_ELEMENTS = 1 << 22
+"""Problems whose rows differ are reduced together as long as their designs hold no more numbers than this."""
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class _Raw(Batched):
+    """Data before reduction: design, target, and the whitening of rows."""
+
+    design: jax.Array
+    target: jax.Array
+    scale: jax.Array | None
+    cholesky: jax.Array | None
+
+    def event_ndims(self) -> list[int]:
+        ndims = {"design": 2, "target": 1, "scale": 1, "cholesky": 2}
+        return [ndim for name, ndim in ndims.items() if getattr(self, name) is not None]
+
+    def whitened(self) -> tuple[jax.Array, jax.Array]:
+        columns = rows.whiten(jnp.moveaxis(self.design, -1, 0), self.scale, self.cholesky)
+        return jnp.moveaxis(columns, 0, -1), rows.whiten(self.target, self.scale, self.cholesky)
+
+
+@jax.jit
+def reduce(
+    design: jax.Array,
+    target: jax.Array,
+    scale: jax.Array | None,
+    cholesky: jax.Array | None,
+    basis: jax.Array | None = None,
+) -> tuple[jax.Array, ...]:
+    """Return factor, projection, cross and rest of the rows in whitened units.
+
+    Args:
+      design: ``(..., N, P)``.
+      target: ``(..., N)``.
+      scale: factors of the rows, ``(..., N)``, or ``None``.
+      cholesky: of the rows' covariance, ``(..., N, N)``, or ``None``.
+      basis: ``Q`` of the whitened design, where known.
+    """
+    raw = _Raw(design, target, scale, cholesky)
+    if shares_whitening(design, scale, cholesky):
+        return _factorize(*raw.whitened(), basis)
+    block = max(1, REDUCED_ELEMENTS // math.prod(design.shape[-2:]))
+    return map_blocks(lambda flat: flat.vmap(lambda one: _factorize(*one.whitened())), raw, block)
+
+
+def shares_whitening(design: jax.Array, scale: jax.Array | None, cholesky: jax.Array | None) -> bool:
+    """Return whether the whitening has no batch axes that the design lacks."""
+    own = [array.shape[: array.ndim - ndim] for array, ndim in ((scale, 1), (cholesky, 2)) if array is not None]
+    return np.broadcast_shapes(design.shape[:-2], *own) == design.shape[:-2]
+
+
+@jax.jit
+def whitened_basis(design: jax.Array, scale: jax.Array | None, cholesky: jax.Array | None) -> jax.Array:
+    """Return ``Q`` of the whitened design, ``(..., N, M)``."""
+    return _basis(_Raw(design, design[..., 0], scale, cholesky).whitened()[0])
+
+
+def _basis(design: jax.Array) -> jax.Array:
+    return lax.stop_gradient(jnp.linalg.qr(lax.stop_gradient(design))[0])
+
+
+def _factorize(design: jax.Array, target: jax.Array, basis: jax.Array | None = None) -> tuple[jax.Array, ...]:
+    exact = lax.Precision.HIGHEST
+    basis = _basis(design) if basis is None else basis
+    factor = jnp.einsum("...nm,...nk->...mk", basis, design, precision=exact)
+    projection = jnp.einsum("...nm,...n->...m", basis, target, precision=exact)
+    outside = target - jnp.einsum("...nm,...m->...n", basis, projection, precision=exact)
+    # Sum the common column separately to avoid cancellation.
+    column = design.mean(-1)
+    cross = jnp.einsum("...nk,...n->...k", design - column[..., None], outside, precision=exact)
+    cross = cross + jnp.einsum("...n,...n->...", column, outside, precision=exact)[..., None]
+    leak = jnp.einsum("...nm,...n->...m", basis, outside, precision=exact)
+    return factor, projection, cross, 0.5 * jnp.square(outside).sum(-1) + (projection * leak).sum(-1)

@@ -1,0 +1,106 @@
+"""Mixtures of a proposal with the prior, which bound the weights."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+
+from ..random.points import Coordinates, uniform
+from ..random.simplex import dims, log_dirichlet
+from .base import Proposal
+from .dirichlet import log_dirichlet_density
+
+PRIOR_SHARE = 8
+"""In a divided proposal, one draw in eight comes from the prior."""
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class DefensiveProposal:
+    """The mixture ``share Dir(prior) + (1 - share) proposal``.
+
+    A proposal fitted to the posterior may miss part of it. A Dirichlet fitted to the posterior's moments has weights of
+    infinite variance if some ``alpha_k >= 2 prior_k``: near ``omega_k = 0`` the second moment of the weights is the
+    integral of ``omega_k ** (2 prior_k - alpha_k - 1)``. A share of draws from the prior bounds the weights by the
+    likelihood divided by the share (defensive mixture, Hesterberg 1995).
+    """
+
+    proposal: Proposal
+    prior: jax.Array
+    share: jax.Array
+
+    @property
+    def dims(self) -> int:
+        """The number of coordinates of a point, including one that selects the mixture component."""
+        return max(dims(self.prior.shape[-1]), self.proposal.dims) + 1
+
+    @property
+    def prior_share(self) -> float | jax.Array:
+        """The share of draws from the prior."""
+        return self.share
+
+    def draw(self, points: Coordinates) -> tuple[jax.Array, jax.Array]:
+        """Map points to ``ln omega`` and its log-density."""
+        chooser = points(self.dims - 1, 1)[0]
+        from_prior = uniform(chooser, self.prior.dtype) < self.share
+        log_omega = jnp.where(from_prior, log_dirichlet(points, self.prior), self.proposal.draw(points)[0])
+        return log_omega, self.log_prob(log_omega)
+
+    def log_prob(self, log_omega: jax.Array) -> jax.Array:
+        """Return the log-density of the mixture."""
+        return _log_mixture(self.share, self.prior, log_omega, self.proposal.log_prob(log_omega))
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class DividedProposal:
+    """A stratified defensive mixture: every eighth draw comes from ``Dir(prior)``, the others from a proposal.
+
+    The density is that of the mixture, as in ``DefensiveProposal``, but the share is fixed. Each draw is made once,
+    whereas ``DefensiveProposal`` draws from both components and selects. The number of draws must be a multiple of
+    eight, and none of them may be discarded.
+    """
+
+    proposal: Proposal
+    prior: jax.Array
+    prior_share = 1 / PRIOR_SHARE
+
+    @property
+    def dims(self) -> int:
+        """The number of coordinates of a point."""
+        return max(dims(self.prior.shape[-1]), self.proposal.dims)
+
+    def draw(self, points: Coordinates) -> tuple[jax.Array, jax.Array]:
+        """Map points to ``ln omega`` and its log-density."""
+        # Sobol points are dealt (see random.sobol), so every eighth point is a balanced subset, and so are the others.
+        from_prior = log_dirichlet(lambda first, dims: points(first, dims)[:, ::PRIOR_SHARE], self.prior)
+        own, own_density = self.proposal.draw(lambda first, dims: _without_every(points(first, dims), PRIOR_SHARE))
+        from_prior, own = (
+            jnp.broadcast_to(part, (*self.prior.shape[:-1], *part.shape[-2:])) for part in (from_prior, own)
+        )
+        log_omega = _deal(from_prior, own)
+        density = _deal(self.proposal.log_prob(from_prior), own_density)
+        return log_omega, _log_mixture(1 / PRIOR_SHARE, self.prior, log_omega, density)
+
+    def log_prob(self, log_omega: jax.Array) -> jax.Array:
+        """Return the log-density of the mixture."""
+        return _log_mixture(1 / PRIOR_SHARE, self.prior, log_omega, self.proposal.log_prob(log_omega))
+
+
+def _log_mixture(share: float | jax.Array, prior: jax.Array, log_omega: jax.Array, density: jax.Array) -> jax.Array:
+    """Return the log-density of ``share Dir(prior) + (1 - share) q``, with ``density`` the log-density of q."""
+    return jnp.logaddexp(jnp.log(share) + log_dirichlet_density(prior, log_omega), jnp.log1p(-share) + density)
+
+
+def _without_every(values: jax.Array, step: int) -> jax.Array:
+    """Return values without entries ``0, step, 2 step, ...`` of the last axis."""
+    parts = values.reshape(*values.shape[:-1], -1, step)[..., 1:]
+    return parts.reshape(*values.shape[:-1], -1)
+
+
+def _deal(first: jax.Array, others: jax.Array) -> jax.Array:
+    """Interleave along the last axis: one value of ``first``, then seven of ``others``."""
+    others = others.reshape(*first.shape, PRIOR_SHARE - 1)
+    return jnp.concatenate([first[..., None], others], -1).reshape(*first.shape[:-1], -1)

@@ -1,0 +1,155 @@
+"""The method that chooses: the cheapest sampler that can be trusted, for each problem of a batch.
+
+Problems climb a ladder: importance sampling from the prior, which all problems share; a truncated Gaussian, with few
+draws and then with many; Markov chains. ``execution.ladder`` does the climbing. To change what is tried, change
+``Auto.rungs``: a rung is one line.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable
+from typing import Any, NamedTuple, Self
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from .. import dirichlet
+from ..problems.base import Problem
+from ..proposals import gaussian
+from ..targets import Target
+from ..weighting.estimate import Estimate
+from .base import DEFAULT_KEEP, Sampler, require_target_ess
+from .chains.hit_and_run import HitAndRun
+from .gaussian import TG
+from .importance import IS
+
+MAX_GAUSSIAN = 16
+"""With more components a truncated Gaussian has hardly any effective draws."""
+
+OPTIMISM = 3.0
+"""Margin for small samples. They miss rare large weights, and so overestimate the share of effective draws."""
+
+SAFE_PARETO_K = 0.5
+"""Above this k the weights have infinite variance and ESS is optimistic; try the next method."""
+
+FEW_DRAWS, MANY_DRAWS = 2048, 65_536
+MAX_MOVES = 1 << 16
+
+
+class Outlook(NamedTuple):
+    """What is known of the pending problems before a rung, one number each.
+
+    Attributes:
+      prior_share: rough share of draws from the prior that would be effective.
+      ess: effective draws of the last rung that was tried; NaN if none.
+      method: name of the method of that rung; empty if none.
+    """
+
+    prior_share: np.ndarray
+    ess: np.ndarray
+    method: np.ndarray
+
+
+class Rung(NamedTuple):
+    """One method of a ladder.
+
+    Attributes:
+      method: what to run.
+      promising: which of the pending problems it may serve, from their ``Outlook``.
+      safe: for which problems its result needs no better one, from effective draws and Pareto k. (A result must also
+        have status ``OK`` and enough effective draws.)
+    """
+
+    method: Sampler
+    promising: Callable[[Outlook], np.ndarray] = lambda outlook: np.ones(len(outlook.ess), bool)
+    safe: Callable[[np.ndarray, np.ndarray], np.ndarray] = lambda ess, pareto_k: ~(pareto_k > SAFE_PARETO_K)
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class Auto(Sampler):
+    """For each problem the cheapest method that gives enough effective draws and can be trusted; the default.
+
+    Enough is ``target_ess``; trusted is a status of ``OK`` and, if a later method does no worse, a Pareto k below 0.5
+    and, for few draws, three times the target.
+    In this order: ``IS`` from the prior, unless the data are plainly too strong for it; ``TG``, for linear problems
+    with up to 16 components (a model may have several peaks, of which ``TG`` would see one); ``HitAndRun``.
+    ``posterior.method`` tells which was used. Problems that no method could serve are flagged in ``status``: with
+    ``BUDGET`` if there were fewer effective draws than asked for.
+
+    Where the choice can't depend on the data, inside ``jit``, ``vmap`` or ``grad``, or for a problem spread over a mesh
+    of devices, it is ``TG()`` for linear problems up to 16 components, ``HitAndRun()`` above, ``IS()`` for models.
+
+    Attributes:
+      target_ess: how many effective draws each problem is to have.
+      match: rule for the precision of the approximating Dirichlet (see ``dirichlet.from_moments``).
+      keep: how many draws the posterior keeps, for intervals, samples and predictions: a power of two, or 0 for none.
+    """
+
+    target_ess: float = dataclasses.field(default=400.0, metadata={"static": True})
+    match: dirichlet.MatchRule = dataclasses.field(default="ratio", metadata={"static": True})
+    keep: int = dataclasses.field(default=DEFAULT_KEEP, metadata={"static": True})
+
+    name = "auto"
+
+    def prepare(self, problem: Problem) -> Self:
+        """Return the method, or raise ``ValueError`` if ``target_ess`` is out of range."""
+        require_target_ess(self.target_ess)
+        return super().prepare(problem)
+
+    def rungs(self, problem: Problem) -> list[Rung]:
+        """Return the methods to try, the cheapest first."""
+        common: dict[str, Any] = {"match": self.match, "keep": self.keep}
+        few, many = max(FEW_DRAWS, self.keep), max(MANY_DRAWS, self.keep)
+        prior = IS(num_draws=max(MANY_DRAWS // 2, self.keep), **common)
+        rungs = [Rung(prior, lambda known: known.prior_share * prior.num_draws * OPTIMISM >= self.target_ess)]
+        if self._suits_gaussian(problem):
+            # Few draws that just reach the target may be lucky. Many are worth trying if few promise enough.
+            rungs += [
+                Rung(
+                    TG(num_draws=few, **common),
+                    safe=lambda ess, k: (ess >= OPTIMISM * self.target_ess) & ~(k > SAFE_PARETO_K),
+                ),
+                Rung(
+                    TG(num_draws=many, **common),
+                    lambda known: (known.method == TG.name) & (known.ess / few * many >= OPTIMISM * self.target_ess),
+                ),
+            ]
+        walk = HitAndRun(target_ess=self.target_ess, max_moves=MAX_MOVES, **common).prepare(problem)
+        return [*rungs, Rung(walk)]
+
+    def inside_trace(self, problem: Problem) -> Sampler:
+        """Return the method for problems whose values are not known."""
+        if not problem.is_linear:
+            return IS(match=self.match, keep=self.keep)
+        return self._for_linear(problem.num_components)
+
+    def _for_linear(self, num_components: int) -> Sampler:
+        if num_components <= MAX_GAUSSIAN:
+            return TG(match=self.match, keep=self.keep)
+        return HitAndRun(target_ess=self.target_ess, match=self.match, keep=self.keep, walls="none")
+
+    @staticmethod
+    def _suits_gaussian(problem: Problem) -> bool:
+        return problem.is_linear and problem.num_components <= MAX_GAUSSIAN
+
+    def run(self, key: jax.Array, target: Target, axes: tuple[str, ...] = ()) -> Estimate:
+        """Return the estimates of B problems by the method for problems whose values are not known."""
+        method = self._for_linear(target.shape[1]) if target.is_linear else IS(match=self.match, keep=self.keep)
+        return method.run(key, target, axes)
+
+
+def prior_share(target: Target) -> jax.Array:
+    """Return roughly which share of draws from the prior would be effective, ``(B,)``.
+
+    For a Gaussian prior and likelihood in d dimensions the share is the ratio of the posterior's volume to the prior's,
+    times ``2^(d/2)``: with prior N(0, s^2) and weights of width t << s, ``E[w]^2 / E[w^2] = sqrt(2) t / s`` in each.
+    """
+    if not target.is_linear:
+        return jnp.ones(target.shape[0], target.prior.dtype)
+    both, alone = (gaussian.log_volume(part, target.full_prior) for part in (target.quadratic(), None))
+    free = target.shape[1] - 1
+    return jnp.exp(jnp.minimum(both - alone + 0.5 * free * math.log(2), 0))

@@ -1,0 +1,131 @@
+"""Walkers of a batch of problems: their places, their ensembles, and the products that moves need."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from ...random import points as unit_cube
+from ...targets import Quadratic, Target
+from .starts import starting_places
+
+EXACT = lax.Precision.HIGHEST
+
+
+class Walkers(NamedTuple):
+    """Walkers of B problems in two halves; each half has L walkers, those of one ensemble side by side.
+
+    A move takes one half at a time, and then these arrays lack the leading axis.
+
+    Attributes:
+      log_omega: logarithms of the places, ``(2, B, K, L)``.
+      omega: the places, ``(2, B, K, L)``.
+      fitted: root of the likelihood times ``omega - optimum``, ``(2, B, M, L)``; M is 0 for models.
+      precision: precision of the noise relative to that of the quadratic, ``(2, B, L)``.
+    """
+
+    log_omega: jax.Array
+    omega: jax.Array
+    fitted: jax.Array
+    precision: jax.Array
+
+
+@dataclasses.dataclass(frozen=True)
+class Population:
+    """B problems and the sizes of the ensembles that sample each of them.
+
+    Attributes:
+      target: the problems.
+      prior: concentrations, ``(B, K)``.
+      quadratic: the likelihoods of linear problems; ``None`` for models.
+      ensembles: number of ensembles, which never exchange anything.
+      half: number of walkers in half an ensemble.
+    """
+
+    target: Target
+    prior: jax.Array
+    quadratic: Quadratic | None
+    ensembles: int
+    half: int
+
+    @staticmethod
+    def of(target: Target, ensembles: int, walkers: int) -> Population:
+        """Return the population of a number of ensembles, each with a number of walkers."""
+        quadratic = target.quadratic() if target.is_quadratic else None
+        return Population(target, target.full_prior, quadratic, ensembles, walkers // 2)
+
+    @property
+    def count(self) -> int:
+        """Number of walkers of a problem that move at the same time: half of each ensemble."""
+        return self.ensembles * self.half
+
+    @property
+    def root(self) -> jax.Array:
+        """Root of the likelihood's curvature, ``(B, M, K)``; M is 0 for models."""
+        if self.quadratic is not None:
+            return self.quadratic.root
+        num_problems, num_components = self.target.shape
+        return jnp.zeros((num_problems, 0, num_components), self.prior.dtype)
+
+    def start(self, key: jax.Array) -> Walkers:
+        """Return walkers that are spread more widely than the posterior."""
+        num_problems = self.target.shape[0]
+        omega = starting_places(key, self.quadratic, self.prior, self.ensembles, self.half)
+        log_omega = jnp.log(jnp.maximum(omega, jnp.finfo(omega.dtype).tiny))
+        empty = jnp.zeros((2, num_problems, 0, self.count), omega.dtype)
+        walkers = Walkers(log_omega, omega, empty, jnp.ones((2, num_problems, self.count), omega.dtype))
+        return self.refresh(jax.random.fold_in(key, 1), walkers)
+
+    def refresh(self, key: jax.Array, walkers: Walkers) -> Walkers:
+        """Return the walkers with sums and products computed anew, and with new draws of the noise's precision.
+
+        The precision given omega has a gamma distribution: drawing it is a Gibbs step.
+        """
+        log_omega = walkers.log_omega - jnp.log(fold(jnp.add, walkers.omega))[..., None, :]
+        omega = jnp.exp(log_omega)
+        if self.quadratic is None:
+            return walkers._replace(log_omega=log_omega, omega=omega)
+        away = omega - self.quadratic.optimum[:, :, None]
+        fitted = jnp.matmul(self.root, away, precision=EXACT)
+        precision = self._precision(key, away, fitted)
+        return Walkers(log_omega, omega, fitted, walkers.precision if precision is None else precision)
+
+    def _precision(self, key: jax.Array, away: jax.Array, fitted: jax.Array) -> jax.Array | None:
+        """Return draws of the noise's precision given the places, ``(2, B, L)``; ``None`` if the noise is known."""
+        noise = self.target.noise
+        if self.quadratic is None or not noise.estimates_level:
+            return None
+        linear = jnp.einsum("bk,sbkl->sbl", self.quadratic.gradient, away, precision=EXACT)
+        excess = jnp.maximum(linear + 0.5 * fold(jnp.add, jnp.square(fitted)), 0)
+        bits = jax.random.bits(key, (2, 1, self.count), unit_cube.bits_dtype(excess.dtype))
+        return noise.draw_precision(bits, self.target.num_rows, excess)
+
+    def by_problem(self, values: jax.Array) -> jax.Array:
+        """Return values of walkers, ``(2, B, K, L)``, as ``(B, K, E W)``, those of an ensemble together."""
+        num_problems, num_rows = values.shape[1:3]
+        parts = values.reshape(2, num_problems, num_rows, self.ensembles, self.half)
+        return jnp.moveaxis(parts, 0, 3).reshape(num_problems, num_rows, -1)
+
+    def by_ensemble(self, values: jax.Array) -> jax.Array:
+        """Return values of all walkers, ``(B, n, E W)``, as those of B times E ensembles, ``(B E, n, W)``."""
+        num_problems, num_rows = values.shape[:2]
+        parts = values.reshape(num_problems, num_rows, self.ensembles, 2 * self.half)
+        return jnp.moveaxis(parts, 2, 1).reshape(num_problems * self.ensembles, num_rows, 2 * self.half)
+
+
+def fold(combine: Callable[[jax.Array, jax.Array], jax.Array], values: jax.Array) -> jax.Array:
+    """Return the sum, or minimum, ... over the last axis but one; folding halves is what a CPU vectorises.
+
+    >>> fold(jnp.minimum, jnp.array([[3.0, 1.0], [2.0, 5.0], [4.0, 0.5]])).tolist()
+    [2.0, 0.5]
+    """
+    while values.shape[-2] > 1:
+        half = values.shape[-2] // 2
+        rest = values[..., 2 * half :, :]
+        values = jnp.concatenate([combine(values[..., :half, :], values[..., half : 2 * half, :]), rest], axis=-2)
+    return values[..., 0, :]
