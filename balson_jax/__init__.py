@@ -24,7 +24,7 @@ from .execution import parallel
 from .execution.stream import fit_stream
 from .experiments import paper as _paper  # noqa: F401
 from .fit import fit
-from .learning.evidence import Comparison, Tuning, compare, tune
+from .learning import Comparison, Tuning, compare, tune
 from .least_squares import LeastSquares, least_squares
 from .posteriors.posterior import FitError, Posterior, Prediction, Slack
 from .problems.base import Problem
@@ -49,7 +49,7 @@ _MOVED = {
     "parallel": "execution.parallel",
     "posterior": "posteriors.posterior",
     "problem": "problems.linear",
-    "selection": "learning.evidence",
+    "selection": "learning",
     "stream": "execution.stream",
 }
 for _old, _new in _MOVED.items():

@@ -12,7 +12,7 @@ class Status(enum.IntFlag):
       OK: no problem found.
       LOW_ESS: fewer than 100 effective draws.
       HIGH_PARETO_K: a few weights dominate the estimate.
-      BUDGET: rejection sampling used up its proposals.
+      BUDGET: the draws that were asked for (``num_draws``, ``target_ess``) were not reached.
       NONFINITE: a number was not finite, or outside its domain.
       ENVELOPE: in rejection sampling, a model fitted better than its bound allows.
       IMPROPER: the fit is perfect and the noise is to be estimated, so the posterior is improper.
@@ -63,8 +63,10 @@ _MEANING = {
         "answer of rejection sampling is biased. Pass a smaller bound, or use importance sampling."
     ),
     Status.BUDGET: (
-        "BUDGET: max_proposals was reached before num_draws draws were accepted. The results use the accepted draws, "
-        "or the prior's moments if there are none. Raise max_proposals or use importance sampling."
+        "BUDGET: there are fewer draws than asked for. Rejection sampling reached max_proposals before num_draws were "
+        "accepted; the results use the accepted draws, or the prior's moments if there are none. Raise max_proposals, "
+        "or use importance sampling. Chains reached max_moves, or auto its last method, before target_ess. Raise "
+        "max_moves, or ask for fewer."
     ),
     Status.HIGH_RHAT: (
         f"HIGH_RHAT: independent chains do not agree after max_moves (R-hat above {MAX_RHAT}). The posterior may have "

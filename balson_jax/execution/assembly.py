@@ -72,10 +72,11 @@ def _diagnostics(target: Target, found: Estimate, alpha: jax.Array) -> dict[str,
     status = found.status
     for condition, flag in troubles:
         status = status | jnp.where(condition, flag, 0)
-    rounding = jnp.finfo(found.ess.dtype).eps * jnp.abs(found.log_evidence)
-    return found.diagnostics() | {
-        "log_evidence_stderr": found.log_evidence_stderr + rounding,
-        "acceptance_rate": jnp.where(target.unbounded, jnp.nan, found.acceptance_rate),
+    known = found.diagnostics()
+    rounding = jnp.finfo(found.ess.dtype).eps * jnp.abs(known["log_evidence"])
+    return known | {
+        "log_evidence_stderr": known["log_evidence_stderr"] + rounding,
+        "acceptance_rate": jnp.where(target.unbounded, jnp.nan, known["acceptance_rate"]),
         "status": status,
     }
 

@@ -10,14 +10,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from .. import dirichlet, validation
+from .. import validation
 from ..problems import constraints
 from ..problems.constraints import Constraint
 from ..problems.levels import NoisePosterior
 from ..status import Status
 from ..weighting.diagnostics import Diagnostics
 from . import files
-from .prediction import Prediction, curves, quantiles, resample
+from .intervals import matched_beta, quantiles
+from .prediction import Prediction, curves, resample
 from .summary import summarize
 
 
@@ -129,7 +130,7 @@ class Posterior(Diagnostics):
         if not self.constraint.shares_are_beta:
             raise ValueError(f"constraint={self.constraint!r} takes its intervals from kept draws; {_REMEDY}")
         scale = self.total[..., None]
-        lower, upper = _matched_beta(self.mean / scale, jnp.square(self.std / scale), level)
+        lower, upper = matched_beta(self.mean / scale, jnp.square(self.std / scale), level)
         return scale * lower, scale * upper
 
     def sample(self, key: jax.Array, n: int) -> jax.Array:
@@ -247,14 +248,3 @@ class Posterior(Diagnostics):
 
 
 _REMEDY = "none were kept: fit with a method whose keep is above 0, such as IS(keep=512)"
-
-
-@jax.jit
-def _matched_beta(mean: jax.Array, variance: jax.Array, level: float) -> tuple[jax.Array, jax.Array]:
-    tiny = jnp.finfo(mean.dtype).tiny
-    mean = jnp.clip(mean, tiny, 1 - jnp.finfo(mean.dtype).epsneg)
-    bound = mean * (1 - mean)
-    precision = jnp.clip(bound / jnp.maximum(variance, tiny) - 1, *dirichlet.PRECISION_LIMITS)
-    lower, upper = dirichlet.beta_interval(mean * precision, (1 - mean) * precision, level)
-    unknown = jnp.isnan(mean) | jnp.isnan(variance)
-    return jnp.where(unknown, jnp.nan, lower), jnp.where(unknown, jnp.nan, upper)

@@ -100,7 +100,9 @@ class Problem(Batched):
         >>> problem.with_targets(jnp.ones((5, 3)) / 3).batch_shape
         (5,)
         """
-        return self.template.with_targets(target)
+        template = self.template.factorised()
+        self.made_by(template)  # the factorisation serves the next targets too
+        return template.with_targets(target)
 
     @property
     def template(self) -> Template:

@@ -32,6 +32,29 @@ class Constraint(abc.ABC):
 
     An instance has no arrays: it is static metadata of problems and posteriors. It equals its name, so that
     ``problem.constraint == "equal"`` works.
+
+    A complete constraint, shares that don't increase (component k of omega spreads its mass over the first k of them):
+
+    >>> class Ordered(Constraint):
+    ...     name, label, min_params = "ordered", "nonincreasing, sum =", 2
+    ...
+    ...     def num_params(self, num_components):
+    ...         return num_components
+    ...
+    ...     def matrix(self, size):
+    ...         return jnp.triu(jnp.ones((size, size))) / jnp.arange(1, size + 1)
+    ...
+    ...     def lift(self, columns):
+    ...         return columns @ self.matrix(columns.shape[-1])
+    ...
+    ...     def unlift(self, omega, axis=-1):
+    ...         moved = jnp.moveaxis(omega, axis, -1)
+    ...         return jnp.moveaxis(moved @ self.matrix(moved.shape[-1]).T, -1, axis)
+    >>> import balson_jax as balson
+    >>> problem = balson.linear_problem(jnp.eye(3), jnp.array([0.2, 0.5, 0.3]), noise=0.1, constraint=Ordered())
+    >>> mean = balson.fit(jax.random.key(0), problem).mean
+    >>> bool((jnp.diff(mean) <= 0).all())
+    True
     """
 
     name: str

@@ -78,7 +78,7 @@ class LinearTemplate(Template):
 
     def factorised(self) -> Self:
         """Return the template with the design's factorisation, if that doesn't depend on the targets."""
-        if self.rows.missing == "drop":
+        if self.basis is not None or self.rows.missing == "drop":
             return self
         none = self.rows.of(jnp.zeros(self.rows.event, self.design.dtype))
         if not reduction.shares_whitening(self.design, none.scale, none.cholesky):

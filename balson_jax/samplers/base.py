@@ -41,7 +41,7 @@ class Sampler(abc.ABC):
 
     A complete method, an independence Metropolis chain that proposes from the prior:
 
-    >>> import functools
+    >>> import balson_jax as balson
     >>> from balson_jax.weighting.convergence import from_chains
     >>> @jax.tree_util.register_dataclass
     ... @dataclasses.dataclass(frozen=True)
@@ -56,10 +56,10 @@ class Sampler(abc.ABC):
     ...
     ...         def step(state, key):
     ...             omega, log_ratio = state
-    ...             gamma = jax.random.gamma(key, alpha[..., None], (*alpha.shape, 8))  # eight chains a problem
-    ...             proposed = gamma / gamma.sum(1, keepdims=True)
+    ...             draws = jax.vmap(lambda own: balson.random.dirichlet(key, own, (8,)))(alpha)  # for eight chains
+    ...             proposed = jnp.swapaxes(draws, 1, 2)
     ...             values = target.log_ratio(proposed)
-    ...             uniform = jax.random.uniform(jax.random.fold_in(key, 1), values.shape)
+    ...             uniform = jax.random.uniform(jax.random.fold_in(key, 1), (8,), values.dtype)
     ...             accepted = jnp.log(uniform) < values - log_ratio
     ...             omega = jnp.where(accepted[:, None], proposed, omega)
     ...             return (omega, jnp.where(accepted, values, log_ratio)), omega
@@ -68,7 +68,6 @@ class Sampler(abc.ABC):
     ...         keys = jax.random.split(key, self.num_steps)
     ...         draws = jax.lax.scan(step, (start, target.log_ratio(start)), keys)[1]
     ...         return from_chains(key, target, jnp.moveaxis(draws[self.num_steps // 4 :], 0, -1), self.keep)
-    >>> import balson_jax as balson
     >>> problem = balson.linear_problem(jnp.eye(3), jnp.array([0.7, 0.2, 0.1]), noise=0.5)
     >>> posterior = balson.fit(jax.random.key(0), problem, Metropolis())
     >>> posterior.method, int(posterior.status)

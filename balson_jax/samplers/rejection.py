@@ -168,7 +168,6 @@ def _estimate(target: Target, state: _State, method: RS) -> Estimate:
         acceptance_rate=rate,
         ess=count,
         pareto_k=jnp.full_like(count, -jnp.inf),
-        rhat=jnp.ones_like(count),
         status=status.astype(jnp.int32),
         draws=draws,
         draw_weights=draw_weights,

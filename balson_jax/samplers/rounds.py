@@ -78,7 +78,7 @@ def _shaped_like(shapes, start):
     found, alpha, errors = start
     wanted, _, _ = shapes
     blank = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), wanted)
-    kept = {name: getattr(found, name) for name in found.diagnostics()}
+    kept = {name: value for name, value in found.diagnostics().items() if getattr(wanted, name) is not None}
     return dataclasses.replace(blank, **kept), alpha, errors
 
 

@@ -20,10 +20,9 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from ..status import MAX_RHAT, Status
 from ..targets import Target
 from . import moments as weights
-from .diagnostics import verdict
+from .diagnostics import high_rhat, verdict
 from .estimate import Estimate, Moment
 
 BATCHES = 8
@@ -148,20 +147,15 @@ def from_chains(key: jax.Array, target: Target, omega: jax.Array, keep: int = 51
     whole, verdicts = weights.combine(parts), judge(parts, num_chains)
     flat = omega.reshape(num_problems, num_components, num_chains * length)
     chosen = jax.random.choice(key, flat.shape[-1], (max(keep, 1),), replace=keep > flat.shape[-1])
-    unknown = jnp.full_like(verdicts.ess, jnp.nan)
-    status = verdict(verdicts.ess, unknown, 2) | jnp.where(verdicts.rhat <= MAX_RHAT, 0, Status.HIGH_RHAT)
+    status = verdict(verdicts.ess) | high_rhat(verdicts.rhat)
     return Estimate(
         moments={
             name: Moment(mean, whole.variance(name), verdicts.mean_stderr[name][None])
             for name, mean in whole.mean.items()
         },
-        log_evidence=unknown,
-        log_evidence_stderr=jnp.full_like(unknown, jnp.inf),
-        acceptance_rate=unknown,
         ess=verdicts.ess,
-        pareto_k=unknown,
         rhat=verdicts.rhat,
-        status=status.astype(jnp.int32),
+        status=status,
         draws=flat[..., chosen],
         draw_weights=jnp.full((num_problems, len(chosen)), 1 / len(chosen), omega.dtype),
     )

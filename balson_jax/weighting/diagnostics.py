@@ -7,7 +7,7 @@ import dataclasses
 import jax
 import jax.numpy as jnp
 
-from ..status import MIN_ESS, Status
+from ..status import MAX_RHAT, MIN_ESS, Status
 from .pareto import pareto_k_threshold
 
 
@@ -15,7 +15,8 @@ from .pareto import pareto_k_threshold
 class Diagnostics:
     """How far to trust a fit; each has the problems' batch shape, ``(...)``.
 
-    To add one: a field here, and its value where a sampler's result is computed (``weighting.estimate``).
+    To add one: a field here with a default of ``None``, and its value where it is computed, such as
+    ``weighting.estimate`` for weighted draws. Samplers that don't know a diagnostic leave it out.
 
     Attributes:
       log_evidence: log of the marginal likelihood, constants included; NaN for methods that don't estimate it. For
@@ -32,21 +33,31 @@ class Diagnostics:
       status: ``Status`` as an integer; troubles of all rounds.
     """
 
-    log_evidence: jax.Array
-    log_evidence_stderr: jax.Array
-    acceptance_rate: jax.Array
     ess: jax.Array
-    pareto_k: jax.Array
-    rhat: jax.Array
     status: jax.Array
+    log_evidence: jax.Array = None  # type: ignore[assignment]
+    log_evidence_stderr: jax.Array = None  # type: ignore[assignment]
+    acceptance_rate: jax.Array = None  # type: ignore[assignment]
+    pareto_k: jax.Array = None  # type: ignore[assignment]
+    rhat: jax.Array = None  # type: ignore[assignment]
 
     def diagnostics(self) -> dict[str, jax.Array]:
-        """Return the diagnostics by name."""
-        return {field.name: getattr(self, field.name) for field in dataclasses.fields(Diagnostics)}
+        """Return the diagnostics by name; those left out are NaN, and ``rhat`` is 1."""
+        found = {}
+        for field in dataclasses.fields(Diagnostics):
+            value = getattr(self, field.name)
+            unknown = 1.0 if field.name == "rhat" else jnp.nan
+            found[field.name] = jnp.full_like(self.ess, unknown) if value is None else value
+        return found
 
 
-def verdict(ess: jax.Array, k: jax.Array, num_draws: int) -> jax.Array:
-    """Return the ``Status`` that effective sample size and Pareto k alone call for."""
+def verdict(ess: jax.Array, k: jax.Array | None = None, num_draws: int = 0) -> jax.Array:
+    """Return the ``Status`` that effective sample size and, for weighted draws, Pareto k call for."""
     low = jnp.where(ess < MIN_ESS, Status.LOW_ESS, 0)
-    heavy = jnp.where(k > pareto_k_threshold(num_draws), Status.HIGH_PARETO_K, 0)
+    heavy = 0 if k is None else jnp.where(k > pareto_k_threshold(num_draws), Status.HIGH_PARETO_K, 0)
     return (low | heavy).astype(jnp.int32)
+
+
+def high_rhat(rhat: jax.Array) -> jax.Array:
+    """Return the ``Status`` that R-hat calls for."""
+    return jnp.where(rhat <= MAX_RHAT, 0, Status.HIGH_RHAT).astype(jnp.int32)

@@ -104,7 +104,6 @@ def from_replicates(parts: Moments, log_peak: jax.Array, num_draws: int, inverse
         acceptance_rate=acceptance_rate,
         ess=ess,
         pareto_k=k,
-        rhat=jnp.ones_like(ess),
         status=verdict(ess, k, num_draws),
         draws=draws,
         draw_weights=draw_weights,

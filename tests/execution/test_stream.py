@@ -14,6 +14,7 @@ import pytest
 import balson_jax as balson
 from balson_jax.execution.storage import FINISHED, digest
 from balson_jax.experiments.paper import data
+from balson_jax.problems import reduction
 
 KEY = jax.random.key(0)
 DESIGN = np.asarray(data.polynomial_design(data.inputs()))
@@ -124,11 +125,47 @@ def test_bad_targets_become_a_status_and_do_not_stop_the_rest(whole):
     np.testing.assert_allclose(found.mean[good], whole.mean[good], rtol=1e-5)
 
 
-@pytest.mark.parametrize("options", [{"total": np.ones(5)}, {"prior": np.ones((5, 5))}, {"total": np.ones((10, 1))}])
-def test_options_that_differ_between_targets_are_refused(options):
-    (name,) = options
-    with pytest.raises(ValueError, match=f"fit_stream needs the same {name} for all targets"):
-        stream(chunk=5, **options)
+def test_options_may_differ_between_targets():
+    """Totals, priors, weights and noise of their own, in chunks that do not divide the targets."""
+    rng = np.random.default_rng(0)
+    weights = rng.uniform(0.5, 1.5, TARGETS.shape)
+    options = {
+        "total": rng.uniform(0.8, 1.2, 10),
+        "prior": rng.uniform(0.8, 1.5, (10, 5)),
+        "weights": weights * (weights > 0.6),
+        "noise": rng.uniform(0.8, 1.2, 10),
+    }
+    whole = balson.fit(KEY, balson.linear_problem(DESIGN, TARGETS, **options), METHOD)
+    found = balson.fit_stream(KEY, DESIGN, TARGETS, METHOD, chunk=4, progress=False, **options)
+    assert_same(found, whole, rtol=2e-4)
+    with pytest.raises(ValueError, match=r"total .* don't broadcast"):
+        stream(total=np.ones(7))
+
+
+def test_a_problem_of_any_kind_is_streamed(whole):
+    """A linear problem made with one target, and a model."""
+    one = balson.linear_problem(DESIGN, TARGETS[0], noise=1.0)
+    found = balson.fit_stream(KEY, one, TARGETS, METHOD, chunk=4, progress=False)
+    assert_same(found, whole, rtol=1e-5)
+
+    def predict(theta, design):
+        return design @ theta
+
+    model = balson.model_problem(predict, DESIGN, TARGETS[0], 5, noise=1.0)
+    found = balson.fit_stream(KEY, model, TARGETS, METHOD, chunk=4, progress=False)
+    np.testing.assert_allclose(found.mean, whole.mean, rtol=1e-3, atol=1e-4)
+    with pytest.raises(ValueError, match="prior is an option of a problem that exists already"):
+        balson.fit_stream(KEY, one, TARGETS, METHOD, chunk=4, prior=2.0)
+    with pytest.raises(ValueError, match="has passed through a JAX transformation"):
+        balson.fit_stream(KEY, jax.device_put(one), TARGETS, METHOD, chunk=4)
+
+
+def test_the_design_is_factorised_once(monkeypatch):
+    calls = []
+    factorise = reduction.whitened_basis
+    monkeypatch.setattr(reduction, "whitened_basis", lambda *arrays: calls.append(1) or factorise(*arrays))
+    stream(chunk=3)
+    assert len(calls) == 1
 
 
 def test_the_directory_is_ours_alone(tmp_path):

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 import quadrature
 from cases import thinned
+from examples.ordered import Ordered
 from scipy import stats
 from sklearn.linear_model import lars_path
 
@@ -212,3 +213,28 @@ def test_rejection_without_a_draw_falls_back_to_the_prior():
     np.testing.assert_allclose(found.mean, (draws[:, :2] - draws[:, 2:]).mean(0), atol=5e-3)
     np.testing.assert_allclose(found.std, (draws[:, :2] - draws[:, 2:]).std(0), rtol=1e-2)
     assert not jnp.isnan(found.alpha).any()
+
+
+def test_a_constraint_written_outside_the_package():
+    """Nonincreasing shares, against a grid of the posterior of the free parameter."""
+    rng = np.random.default_rng(3)
+    design = rng.normal(size=(6, 2)) + 0.5
+    target = 1.5 * design @ [0.7, 0.3] + 0.5 * rng.normal(size=6)
+    problem = balson.linear_problem(design, target, total=1.5, noise=0.5, prior=(0.8, 1.3), constraint=Ordered())
+    found = balson.fit(jax.random.key(0), problem, balson.IS(num_draws=1 << 16))
+    # theta = 1.5 (omega_1 + omega_2 / 2, omega_2 / 2), omega_1 ~ Beta(0.8, 1.3).
+    u = (np.arange(1 << 15) + 0.5) / (1 << 15)
+    omega = stats.beta.ppf(u, 0.8, 1.3)
+    theta = 1.5 * np.stack([omega + (1 - omega) / 2, (1 - omega) / 2])
+    logs = -np.square(target[:, None] - design @ theta).sum(0) / (2 * 0.5**2)
+    p = np.exp(logs - logs.max())
+    p /= p.sum()
+    mean = theta @ p
+    std = np.sqrt(np.square(theta - mean[:, None]) @ p)
+    np.testing.assert_array_less(np.abs(found.mean - mean), 4 * std / np.sqrt(float(found.ess)))
+    np.testing.assert_allclose(found.std, std, rtol=4 / np.sqrt(float(found.ess)))
+    draws = np.asarray(found.draws)
+    assert (draws[:, 0] >= draws[:, 1]).all()
+    np.testing.assert_allclose(draws.sum(-1), 1.5, rtol=1e-5)
+    assert "nonincreasing, sum = 1.5" in repr(found)
+    assert problem.constraint == "ordered"

@@ -233,9 +233,17 @@ def test_rounding_that_moves_the_answer_is_reported():
 
 @pytest.mark.slow
 def test_the_noise_needs_no_kept_draws():
+    """With 4 rows the noise depends strongly on theta; its moments come from all draws, however few are kept."""
     rng = np.random.default_rng(6)
-    design, target = rng.normal(size=(30, 3)), rng.normal(size=(4, 30))
+    design, target = rng.normal(size=(4, 3)), rng.normal(size=(20, 4))
     problem = balson.linear_problem(design, target)
     few, many = (balson.fit(jax.random.key(0), problem, balson.IS(8192, keep=keep)) for keep in (0, 4096))
-    assert few.draws.shape == (4, 0, 3)
-    assert (jnp.abs(few.noise.mean - many.noise.mean) < 0.05 * many.noise.std).all()
+    assert few.draws.shape == (20, 0, 3)
+    np.testing.assert_allclose(few.noise.mean, many.noise.mean, rtol=1e-3)
+    np.testing.assert_allclose(few.noise.std, many.noise.std, rtol=1e-2)
+    # The quoted standard error is that of refits.
+    refits = [balson.fit(jax.random.key(seed), problem, balson.IS(8192, keep=0)).noise.mean for seed in range(24)]
+    spread = np.std(refits, axis=0, ddof=1)
+    ratio = np.asarray(few.noise.mean_stderr) / spread
+    assert 0.6 < np.median(ratio) < 1.6, ratio
+    assert (ratio > 0.15).all(), ratio

@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from cases import thinned
+from examples.metropolis import Metropolis
 
 import balson_jax as balson
 from balson_jax.execution.blocks import fit_from
@@ -27,9 +28,10 @@ SMALL = {
     "tg": balson.TG(num_draws=1024, match="kl"),
     "hit_and_run": balson.HitAndRun(target_ess=1.0, keep=64, match="kl"),
     "variational": balson.Variational(num_draws=1024),
+    "metropolis": Metropolis(num_steps=1024, keep=64),  # written outside the package
 }
 # A method compiles for seconds, so the short run tries those whose code differs, and the long run tries all.
-STRONG = ["tg", "hit_and_run", "variational"]
+STRONG = ["tg", "hit_and_run", "variational", "metropolis"]
 every_method = thinned("name", ["is"], ["isirs-fresh", "rs", "is-proposal", "rsirs", "isirs", *STRONG])
 one_at_least = thinned("name", ["is"], ["rs", "rsirs", "isirs", *STRONG])
 
@@ -57,7 +59,7 @@ def assert_close(found, expected, rtol=2e-4, atol=2e-4):
 
 def assert_same(name, found, expected):
     """Compare two programs for a posterior: to rounding, or for chains, which magnify it, to Monte Carlo error."""
-    if name != "hit_and_run":
+    if not SMALL[name].is_chain:
         assert_close(found, expected)
         return
     error = np.asarray(expected.std) * np.sqrt(1 / np.asarray(found.ess) + 1 / np.asarray(expected.ess))
@@ -283,7 +285,7 @@ def test_derivatives_against_finite_differences(name, rank, constraint, estimate
 
 
 def test_methods_without_derivatives_refuse_to_be_differentiated():
-    for name in ("rs", "rsirs", "hit_and_run"):
+    for name in [name for name, method in SMALL.items() if not method.has_derivatives]:
         with pytest.raises(TypeError, match="this method has no derivatives"):
             jax.grad(lambda y, name=name: balson.fit(KEY, problem(y), SMALL[name]).mean[0])(jnp.asarray(TARGETS[0]))
 

@@ -53,11 +53,25 @@ def test_two_hundred_components():
     rng = np.random.default_rng(RNG_SEED)
     design = rng.normal(size=(60, 200))
     target = design @ rng.dirichlet(np.ones(200)) + 5 * rng.normal(size=60)
-    found = balson.fit(KEY, balson.linear_problem(design, target, noise=5.0), balson.IS(num_draws=16_384))
+    # One column, of a weight of its own, carries the signal.
+    design[:, 7] *= 20
+    target = 0.05 * design[:, 7] + 5 * rng.normal(size=60)
+    problem = balson.linear_problem(design, target, noise=5.0)
+    found = balson.fit(KEY, problem, balson.IS(num_draws=1 << 17))
     assert_sound(found)
     assert found.status == balson.Status.OK
-    # Weak data and a flat prior: hardly more than the prior mean, and the right spread.
-    np.testing.assert_allclose(found.mean, 1 / 200, atol=1.5e-3)
+    # With the others' small share of the likelihood left out, the signal's component has a one-dimensional posterior.
+    x = (np.arange(1 << 14) + 0.5) / (1 << 14)
+    rest = design[:, np.arange(200) != 7].mean(1)
+    log_density = -np.square(target[:, None] - np.outer(design[:, 7], x) - np.outer(rest, 1 - x)).sum(0) / 50
+    log_density = log_density + 198 * np.log1p(-x)  # the marginal of a flat Dirichlet is Beta(1, 199)
+    p = np.exp(log_density - log_density.max())
+    p /= p.sum()
+    exact = x @ p
+    std = np.sqrt(np.square(x - exact) @ p)
+    assert abs(float(found.mean[7]) - exact) < 0.3 * std  # the data move it by many standard deviations of this test
+    assert exact > 1 / 200 + 3 * std
+    np.testing.assert_allclose(found.std[7], std, rtol=0.2)
 
 
 def test_a_million_rows_cost_one_reduction():

@@ -198,6 +198,11 @@ def test_paper_rounds_agree_with_the_recursion_by_quadrature(first):
     _agree(jnp.square(found.std / cases.total[p]), truth.variance)
     _agree(jnp.log(found.alpha), np.log(alpha))
     _agree(found.log_evidence, truth.log_evidence)
+    # Quoted standard errors include those of earlier rounds. Eight replicates and 32 keys: a factor of 2 is far out.
+    for values, errors in ((found.mean, found.mean_stderr), (found.log_evidence, found.log_evidence_stderr)):
+        ratio = np.sqrt(np.square(errors).mean(0)) / np.asarray(values).std(0, ddof=1)
+        assert (ratio > 0.5).all(), ratio
+        assert (ratio < 2).all(), ratio
     # The rounds really sharpen: the answer differs from the posterior by far more than the tolerance.
     plain = quadrature.posterior(
         cases.design[p], cases.target[p], cases.prior[p], noise=cases.noise[p], total=cases.total[p]

@@ -169,6 +169,11 @@ def test_kept_draws_of_chains_fill_all_slots_and_stand_for_the_posterior(walls):
     assert abs(float(found.draws[:, 0].mean() - found.mean[0])) < Z * float(found.std[0]) / np.sqrt(worth)
 
 
+def test_walkers_do_not_follow_the_kept_draws():
+    assert {balson.HitAndRun(keep=keep).num_walkers(4) for keep in (0, 512, 65_536)} == {16}
+    assert balson.HitAndRun().num_walkers(40) > 20
+
+
 def test_verdicts_on_chains_that_are_known():
     """Independent draws; draws that are repeated; a chain elsewhere; a chain that is wider than the others."""
     rng = np.random.default_rng(3)

@@ -12,11 +12,11 @@ import dataclasses
 import jax
 import jax.numpy as jnp
 
-from ...status import MAX_RHAT, Status
+from ...status import Status
 from ...weighting import moments as weights
 from ...weighting import reservoir
 from ...weighting.convergence import judge
-from ...weighting.diagnostics import verdict
+from ...weighting.diagnostics import high_rhat, verdict
 from ...weighting.estimate import Estimate, Moment
 from .walkers import Population, Walkers
 
@@ -102,20 +102,14 @@ class Recorder:
         verdicts = judge(parts, self.population.ensembles)
         draws, draw_weights = self._gathered(kept)
         ess, rhat = verdicts.ess, verdicts.rhat
-        unknown = jnp.full_like(ess, jnp.nan)
-        status = verdict(ess, unknown, 2) | jnp.where(rhat <= MAX_RHAT, 0, Status.HIGH_RHAT)
-        status = status | jnp.where(ess < target_ess, Status.BUDGET, 0)
+        status = verdict(ess) | high_rhat(rhat) | jnp.where(ess < target_ess, Status.BUDGET, 0)
         moments = {
             name: Moment(self.middle[name] + mean, whole.variance(name), verdicts.mean_stderr[name][None])
             for name, mean in whole.mean.items()
         }
         return Estimate(
             moments=moments,
-            log_evidence=unknown,
-            log_evidence_stderr=jnp.full_like(ess, jnp.inf),
-            acceptance_rate=unknown,
             ess=ess,
-            pareto_k=unknown,
             rhat=rhat,
             status=status.astype(jnp.int32),
             draws=self.middle["omega"][:, :, None] + draws,
