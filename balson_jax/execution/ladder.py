@@ -39,7 +39,7 @@ def fit_problem(key: jax.Array, problem: Problem, method: Sampler) -> Posterior:
     if math.prod(problem.batch_shape) == 0:
         return _renamed(fit_by(key, problem, rungs[0].method), method_names(rungs))
     batch = problem.batch_shape
-    found = _Climb(key, problem.flatten_batch(), rungs, method.target_ess).run()  # type: ignore[attr-defined]
+    found = _Climb(key, problem.flatten_batch(), rungs, method.target_ess).run()
     return jax.tree.map(lambda leaf: jnp.asarray(leaf).reshape(batch + leaf.shape[1:]), found)
 
 

@@ -83,6 +83,9 @@ class Sampler(abc.ABC):
     match: dirichlet.MatchRule = "ratio"
     """Rule for the precision of the approximating Dirichlet, unless ``run`` returns ``alpha``."""
 
+    target_ess: Any = 0.0
+    """Effective draws below which a result of a ladder of methods does not serve (see ``rungs``)."""
+
     has_evidence: ClassVar[bool] = True
     """Whether ``log_evidence`` is estimated; if not it is NaN."""
 
@@ -128,7 +131,10 @@ class Sampler(abc.ABC):
         return self
 
     def rungs(self, problem: Problem) -> list[Any]:
-        """Return the ladder of methods to climb, problem by problem; empty for a method that runs by itself."""
+        """Return the ladder of methods to climb, a list of ``Rung``; empty for a method that runs by itself.
+
+        Each problem of a batch takes the first whose result serves it (see ``Auto``).
+        """
         return []
 
     @abc.abstractmethod
