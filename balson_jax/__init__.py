@@ -29,10 +29,10 @@ from .least_squares import LeastSquares, least_squares
 from .posteriors.posterior import FitError, Posterior, Prediction, Slack
 from .problems.base import Problem
 from .problems.constraints import Constraint
-from .problems.levels import NoisePosterior
 from .problems.linear import LinearProblem, linear_problem
 from .problems.model import ModelProblem, model_problem
 from .problems.noise import Correlated, InverseGamma, Noise
+from .problems.noise_posterior import NoisePosterior
 from .samplers import IS, ISIRS, RS, RSIRS, TG, Auto, HitAndRun, Sampler, Variational
 from .status import Status
 from .targets import functions as density

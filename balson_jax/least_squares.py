@@ -15,8 +15,8 @@ from jax import lax
 
 from .problems.batching import map_blocks
 from .problems.linear import LinearProblem
+from .targets.optimum import simplex_optima
 from .targets.residuals import centred, gradient_at, rounding
-from .targets.simplex import simplex_optima
 
 
 class LeastSquares(NamedTuple):

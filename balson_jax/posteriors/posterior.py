@@ -13,7 +13,7 @@ import numpy as np
 from .. import validation
 from ..problems import constraints
 from ..problems.constraints import Constraint
-from ..problems.levels import NoisePosterior
+from ..problems.noise_posterior import NoisePosterior
 from ..status import Status
 from ..weighting.diagnostics import Diagnostics
 from . import files

@@ -14,6 +14,7 @@ from .. import validation
 from . import constraints, reduction, rows
 from .base import Problem, Template, broadcast, read_prior, require_components
 from .constraints import Constraint
+from .missing import Missing
 from .noise import Noise
 
 
@@ -115,7 +116,7 @@ def linear_problem(
     slack_prior: Any = 1.0,
     weights: Any = None,
     mask: Any = None,
-    missing: rows.Missing = "raise",
+    missing: Missing = "raise",
     row_axes: int = 1,
 ) -> LinearProblem:
     """Return the problem of fitting ``target = design @ theta`` under a constraint on theta.

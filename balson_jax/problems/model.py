@@ -15,6 +15,7 @@ from .. import validation
 from . import constraints, rows
 from .base import Problem, Template, read_prior, require_components
 from .constraints import Constraint
+from .missing import Missing
 from .noise import Noise
 
 Predict = Callable[[jax.Array, Any], jax.Array]
@@ -163,7 +164,7 @@ def model_problem(
     slack_prior: Any = 1.0,
     weights: Any = None,
     mask: Any = None,
-    missing: rows.Missing = "raise",
+    missing: Missing = "raise",
     bound: Any = 0.0,
 ) -> ModelProblem:
     """Return the problem of fitting ``target = predict(theta, inputs)`` under a constraint on theta.

@@ -26,7 +26,7 @@ from jax.scipy.special import gammaln
 
 from .. import validation
 from ..random.gamma_quantile import unlifted
-from .levels import NoisePosterior, mixture
+from .noise_posterior import NoisePosterior, mixture
 
 
 class Noise(abc.ABC):

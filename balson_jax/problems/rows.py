@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import Any, Literal
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -12,11 +12,11 @@ import numpy as np
 from jax.scipy.linalg import solve_triangular
 
 from .. import validation
+from . import missing as missing_rows
 from . import noise_arguments
 from .batching import Batched
+from .missing import Missing
 from .noise import Noise
-
-Missing = Literal["raise", "drop"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -90,7 +90,7 @@ class RowRules(Batched):
         def flat(array):
             return array.reshape(*array.shape[: array.ndim - len(self.event)], count)
 
-        kept = self._kept(target)
+        kept = missing_rows.kept_rows(target, self.event, self.mask, self.missing)
         scale, log_volume = None, jnp.zeros((), dtype)
         if self.weights is not None:
             kept = self.weights > 0 if kept is None else kept & (self.weights > 0)
@@ -114,22 +114,6 @@ class RowRules(Batched):
         if scale is not None:
             scale = _without_leading_ones(scale, 1)
         return Rows(flat(target), scale, factor, self.noise, num_kept, log_volume)
-
-    def _kept(self, target: jax.Array) -> jax.Array | None:
-        """Return which rows count as far as mask and missing values say, or ``None`` if all do."""
-        # Rows that the mask drops may hold anything.
-        shown = target if self.mask is None else jnp.where(self.mask, target, 0)
-        if self.missing == "raise":
-            remedy = "remove or replace that row, or pass missing='drop' if NaN means missing"
-            validation.require_finite("target", shown, remedy)
-            return self.mask
-        validation.require_finite("target", jnp.where(jnp.isnan(shown), 0, shown), "missing='drop' drops NaN only")
-        present = ~jnp.isnan(target)
-        kept = present if self.mask is None else self.mask & present
-        is_batch = target.ndim > len(self.event)
-        if not is_batch or not validation.is_concrete(kept) or not kept.any():
-            _require_rows(kept, self.event, "target", "missing values leave no row")
-        return kept  # one target of a batch may have none: its status says so
 
     def _factor(self, kept: jax.Array | None, dtype: Any) -> jax.Array | None:
         """Return the Cholesky factor of the covariance of the rows that count, those dropped being independent."""
@@ -174,12 +158,12 @@ def read(
         if given.dtype != bool:
             raise ValueError(f"mask has dtype {given.dtype}; pass booleans, True for rows that count")
         mask = _row_array("mask", jnp.asarray(given), event, batch)
-        _require_rows(mask, event, "mask", "the mask leaves no row")
+        missing_rows.require_rows(mask, event, "mask", "the mask leaves no row")
     if weights is not None:
         weights = _row_array("weights", validation.float_array("weights", weights, dtype), event, batch)
         validation.require_nonnegative("weights", weights)
         counts = weights > 0 if mask is None else mask & (weights > 0)
-        _require_rows(counts, event, "weights", "all-zero weights leave no row")
+        missing_rows.require_rows(counts, event, "weights", "all-zero weights leave no row")
     noise, covariance, cholesky = noise_arguments.split(noise)
     level, per_row = noise_arguments.level_of(noise, event, batch, dtype)
     covariance, cholesky = noise_arguments.matrices(covariance, cholesky, math.prod(event), batch, dtype)
@@ -199,14 +183,3 @@ def _row_array(name: str, value: jax.Array, event: tuple[int, ...], batch: tuple
     except ValueError:
         wanted = f"{event}, or {batch + event} with the batch's axes" if batch else f"{event}"
         raise ValueError(f"{name} has shape {value.shape}; pass an array of shape {wanted}") from None
-
-
-def _require_rows(kept: jax.Array, event: tuple[int, ...], name: str, trouble: str) -> None:
-    """Raise if a problem is known to have no row left."""
-    known = validation.known(kept)
-    if known is None or not known.size:
-        return
-    some = known.any(tuple(range(known.ndim - len(event), known.ndim)))
-    if not some.all():
-        where = f" of problem {np.argwhere(~some)[0].tolist()}" if some.ndim else ""
-        raise ValueError(f"{name}: {trouble}{where}; keep at least one, or leave that problem out")

@@ -15,8 +15,8 @@ from ..proposals import DividedProposal, gaussian
 from ..proposals.gaussian import TruncatedGaussian
 from ..random import points as unit_cube
 from ..targets import Needs, Target
-from ..weighting import moments as weights
 from ..weighting.estimate import Estimate
+from ..weighting.weights import log_weights
 from .base import DEFAULT_CHUNK, DEFAULT_KEEP, REPLICATES, Sampler, num_kept
 from .importance import Plan, importance
 
@@ -124,7 +124,7 @@ def _pilot(
     points = unit_cube.coordinates(unit_cube.GENERATORS["sobol"], key, PILOT_DRAWS, start=0, dtype=dtype)
     log_omega, log_proposal = DividedProposal(proposal, target.full_prior).draw(points)
     omega = jnp.exp(log_omega)
-    p = jax.nn.softmax(weights.log_weights(target, target.evaluate(omega), log_omega, log_proposal), axis=-1)
+    p = jax.nn.softmax(log_weights(target, target.evaluate(omega), log_omega, log_proposal), axis=-1)
     exact = lax.Precision.HIGHEST
     mean = jnp.einsum("bl,bkl->bk", p, omega, precision=exact)
     away = omega - mean[:, :, None]

@@ -16,9 +16,10 @@ from ..proposals import DirichletProposal, Proposal
 from ..random import points as unit_cube
 from ..random.sobol import dealt
 from ..targets import Target
-from ..weighting import moments as weights
+from ..weighting import moments as running
 from ..weighting import reservoir
 from ..weighting.estimate import Estimate, from_replicates
+from ..weighting.weights import log_weights
 from .base import DEFAULT_CHUNK, DEFAULT_KEEP, REPLICATES, Sampler, num_kept
 
 
@@ -54,10 +55,10 @@ class Plan:
         return min(whole, max(_power_of_two(self.chunk), unit_cube.BLOCK, self.keep // REPLICATES))
 
     @property
-    def sizes(self) -> weights.Sizes:
+    def sizes(self) -> running.Sizes:
         """How many of its largest weights, and of its draws, a replicate keeps."""
-        buckets = weights.BUCKETS if self.diagnose_tail else 0
-        return weights.Sizes(min(buckets, self.chunk_size), min(self.keep // REPLICATES, self.chunk_size))
+        buckets = running.BUCKETS if self.diagnose_tail else 0
+        return running.Sizes(min(buckets, self.chunk_size), min(self.keep // REPLICATES, self.chunk_size))
 
 
 def _power_of_two(count: int) -> int:
@@ -100,11 +101,11 @@ def importance(
         # Recomputed in the backward pass: gradients need no more memory than values.
         @jax.checkpoint
         def step(moments, chunk):
-            return weights.merge(moments, moments_of(chunk)), None
+            return running.merge(moments, moments_of(chunk)), None
 
         if num_chunks == 1:
             return jax.checkpoint(moments_of)(0)
-        nothing = weights.empty(target.shape[0], target.sizes(logs), plan.sizes, dtype)
+        nothing = running.empty(target.shape[0], target.sizes(logs), plan.sizes, dtype)
         return lax.scan(step, nothing, jnp.arange(num_chunks))[0]
 
     parts = _map_divided(replicate, plan.replicates, axes)
@@ -122,7 +123,7 @@ def _chunk_moments(
     plan: Plan,
     corrects: bool,
     logs: bool,
-) -> weights.Moments:
+) -> running.Moments:
     """Return the moments of one chunk of a replicate's draws."""
     size, dtype = plan.chunk_size, target.prior.dtype
     start = chunk * size
@@ -130,14 +131,14 @@ def _chunk_moments(
     log_omega, log_proposal = proposal.draw(points)
     omega = jnp.exp(log_omega)
     values = target.evaluate(omega)
-    log_weights = weights.log_weights(target, values, log_omega, log_proposal if corrects else None)
+    log_weight = log_weights(target, values, log_omega, log_proposal if corrects else None)
     gumbel = reservoir.gumbel(stream, size, start, dtype) if plan.sizes.slots else None
     own_draws = (plan.num_draws - replicate + plan.replicates - 1) // plan.replicates
     counts = start + dealt(jnp.arange(size), size) < own_draws
     if plan.num_draws % (plan.replicates * size):
-        log_weights = jnp.where(counts, log_weights, -jnp.inf)
+        log_weight = jnp.where(counts, log_weight, -jnp.inf)
     quantities = target.quantities(omega, values.half_square, log_omega if logs else None)
-    return weights.summarise(log_weights, quantities, counts.sum(), gumbel, plan.sizes)
+    return running.summarise(log_weight, quantities, counts.sum(), gumbel, plan.sizes)
 
 
 def _map_divided(function: Callable[[jax.Array], Any], count: int, axes: tuple[str, ...]) -> Any:

@@ -15,9 +15,10 @@ from ..proposals import DirichletProposal
 from ..random import points as unit_cube
 from ..status import MIN_ESS, Status
 from ..targets import Needs, Target
-from ..weighting import moments as weights
+from ..weighting import moments as running
 from ..weighting import reservoir
 from ..weighting.estimate import Estimate, Moment
+from ..weighting.weights import log_weights
 from .base import DEFAULT_CHUNK, DEFAULT_KEEP, Sampler, num_kept
 
 
@@ -98,7 +99,7 @@ def propose(key: jax.Array, target: Target, start: jax.Array, count: int) -> Pro
     log_omega, _ = proposal.draw(points)
     omega = jnp.exp(log_omega)
     values = target.evaluate(omega)
-    log_ratio = weights.log_weights(target, values, log_omega)
+    log_ratio = log_weights(target, values, log_omega)
     accepted = jnp.log(unit_cube.uniform(points(proposal.dims, 1)[0], dtype)) <= log_ratio
     return Proposals(log_omega, omega, values.half_square, accepted, log_ratio > 0)
 
@@ -110,13 +111,13 @@ class _State(NamedTuple):
     accepted: jax.Array
     proposals: jax.Array
     violations: jax.Array
-    moments: weights.Moments
+    moments: running.Moments
 
 
 def rejection(key: jax.Array, target: Target, method: RS) -> Estimate:
     """Run rejection sampling on B problems until each has accepted enough draws or the budget is spent."""
     dtype, logs = target.prior.dtype, method.match == "kl"
-    sizes = weights.Sizes(0, num_kept(method.keep, target))
+    sizes = running.Sizes(0, num_kept(method.keep, target))
     blocks = -(-min(method.chunk, method.max_proposals) // unit_cube.BLOCK)
     chunk = max(unit_cube.BLOCK << (blocks - 1).bit_length(), sizes.slots)
     # A problem with a NaN would never accept; it spends nothing, and is reported by its status.
@@ -133,19 +134,19 @@ def rejection(key: jax.Array, target: Target, method: RS) -> Estimate:
         used = accepts & (rank <= method.num_draws)
         # Proposals count up to the one that completes the sample.
         seen = (rank - accepts < method.num_draws) & (number < method.max_proposals)
-        log_weights = jnp.where(used, jnp.zeros((), dtype), -jnp.inf)
+        log_weight = jnp.where(used, jnp.zeros((), dtype), -jnp.inf)
         gumbel = reservoir.gumbel(key, chunk, state.start, dtype) if sizes.slots else None
         quantities = target.quantities(found.omega, found.half_square, found.log_omega if logs else None)
-        part = weights.summarise(log_weights, quantities, used.sum(-1), gumbel, sizes)
+        part = running.summarise(log_weight, quantities, used.sum(-1), gumbel, sizes)
         return _State(
             state.start + chunk,
             state.accepted + used.sum(-1, dtype=jnp.int32),
             state.proposals + seen.sum(-1, dtype=jnp.int32),
             state.violations + (found.above & seen).sum(-1, dtype=jnp.int32),
-            weights.merge(state.moments, part),
+            running.merge(state.moments, part),
         )
 
-    nothing = weights.empty(target.shape[0], target.sizes(logs), sizes, dtype)
+    nothing = running.empty(target.shape[0], target.sizes(logs), sizes, dtype)
     zeros = jnp.zeros(target.shape[0], jnp.int32)
     start = _State(jnp.zeros((), jnp.int32), zeros, zeros, zeros, nothing)
     return _estimate(target, lax.while_loop(unfinished, step, start), method)
@@ -174,7 +175,7 @@ def _estimate(target: Target, state: _State, method: RS) -> Estimate:
     )
 
 
-def _moments(target: Target, found: weights.Moments, some: jax.Array, count: jax.Array) -> dict[str, Moment]:
+def _moments(target: Target, found: running.Moments, some: jax.Array, count: jax.Array) -> dict[str, Moment]:
     """Return the moments of accepted draws; with none accepted, those of the prior where they are known."""
     moments, prior = {}, target.prior_moments()
     for name, mean in found.mean.items():

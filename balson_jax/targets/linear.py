@@ -23,8 +23,8 @@ from jax import lax
 from .. import dirichlet
 from ..problems.linear import LinearProblem
 from .base import Needs, Optimum, Quadratic, Target, Values, common_fields, find_optimum, target_of
+from .optimum import simplex_optima
 from .residuals import centred, gradient_at, rounding
-from .simplex import simplex_optima
 
 UNROLLED_TERMS = 16
 

@@ -21,7 +21,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from ..targets import Target
-from . import moments as weights
+from . import moments as running
 from .diagnostics import high_rhat, verdict
 from .estimate import Estimate, Moment
 
@@ -46,7 +46,7 @@ class Convergence(NamedTuple):
     mean_stderr: dict[str, jax.Array]
 
 
-def judge(parts: weights.Moments, num_chains: int) -> Convergence:
+def judge(parts: running.Moments, num_chains: int) -> Convergence:
     """Return the verdict on chains from the moments of their batches.
 
     Args:
@@ -54,7 +54,7 @@ def judge(parts: weights.Moments, num_chains: int) -> Convergence:
         of the first chain first; the number of batches of a chain is even.
       num_chains: number of independent chains or ensembles.
     """
-    whole = weights.combine(parts)
+    whole = running.combine(parts)
     errors = {name: squared_error(means, num_chains) for name, means in parts.mean.items()}
     judged = [name for name in ("omega", "theta") if name in parts.mean]
     ess = [_effective(whole.variance(name), errors[name], whole.mass[:, None]).min(-1) for name in judged]
@@ -73,7 +73,7 @@ def _effective(variance: jax.Array, error_square: jax.Array, count: jax.Array) -
     return jnp.where(still, count, variance / jnp.where(still, 1, smallest))
 
 
-def _rhat(name: str, parts: weights.Moments, whole: weights.Moments, num_chains: int) -> jax.Array:
+def _rhat(name: str, parts: running.Moments, whole: running.Moments, num_chains: int) -> jax.Array:
     means = parts.mean[name]
     squares = parts.spread[name] / parts.mass[..., None] + jnp.square(means - whole.mean[name])
     return split_rhat(means, squares, whole.variance(name), num_chains)
@@ -136,15 +136,15 @@ def from_chains(key: jax.Array, target: Target, omega: jax.Array, keep: int = 51
     size = length // BATCHES
     # Batches first, those of a chain together: (C BATCHES, B, K, size).
     batches = omega[..., : size * BATCHES].reshape(num_problems, num_components, num_chains * BATCHES, size)
-    none = weights.Sizes(0, 0)
+    none = running.Sizes(0, 0)
 
     def moments_of(draws):
         log_weights = jnp.zeros((num_problems, size), draws.dtype)
         quantities = target.quantities(draws, target.half_square(draws), jnp.log(draws))
-        return weights.summarise(log_weights, quantities, jnp.asarray(size), None, none)
+        return running.summarise(log_weights, quantities, jnp.asarray(size), None, none)
 
     parts = lax.map(moments_of, jnp.moveaxis(batches, 2, 0))
-    whole, verdicts = weights.combine(parts), judge(parts, num_chains)
+    whole, verdicts = running.combine(parts), judge(parts, num_chains)
     flat = omega.reshape(num_problems, num_components, num_chains * length)
     chosen = jax.random.choice(key, flat.shape[-1], (max(keep, 1),), replace=keep > flat.shape[-1])
     status = verdict(verdicts.ess) | high_rhat(verdicts.rhat)

@@ -13,7 +13,7 @@ from jax import lax
 from .. import dirichlet
 from . import reservoir
 from .diagnostics import Diagnostics, verdict
-from .moments import Moments, combine, effective_sample_size
+from .moments import Moments, combine
 from .pareto import pareto_k, tail_size
 
 SQUARES_ERROR = 0.25
@@ -108,6 +108,11 @@ def from_replicates(parts: Moments, log_peak: jax.Array, num_draws: int, inverse
         draws=draws,
         draw_weights=draw_weights,
     )
+
+
+def effective_sample_size(moments: Moments) -> jax.Array:
+    """Return ``(sum p)^2 / sum p^2``: how many equally weighted draws these are worth."""
+    return jnp.square(moments.mass) / jnp.where(moments.mass_square > 0, moments.mass_square, 1)
 
 
 def _moment(name: str, parts: Moments, moments: Moments, share: jax.Array) -> Moment:

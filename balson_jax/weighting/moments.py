@@ -1,4 +1,4 @@
-"""Weights and running moments: the one place that forms weights and sums them up.
+"""Running moments of weighted draws.
 
 Draws come in chunks. ``summarise`` turns a chunk into ``Moments``, which ``combine`` merges, so memory does not grow
 with the number of draws. Weights are kept relative to the largest seen so far, and second moments about the mean of
@@ -17,8 +17,6 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from ..proposals.dirichlet import log_dirichlet_density
-from ..targets import Target, Values
 from . import reservoir
 from .reservoir import Reservoir
 
@@ -31,23 +29,6 @@ BUCKETS = 128
 The largest of those over all streams stand for the largest of all weights, without sorting: of the 128 largest among
 8 streams, about eight share a bucket with a larger one and are missed.
 """
-
-
-def log_weights(
-    target: Target, values: Values, log_omega: jax.Array, log_proposal: jax.Array | None = None
-) -> jax.Array:
-    """Return the log-weights of draws for B problems, relative to the likelihood's peak, ``(B, L)``.
-
-    Args:
-      target: the problems.
-      values: of the target at the draws.
-      log_omega: logarithms of the draws, ``(K, L)`` or ``(B, K, L)``.
-      log_proposal: log-density of the proposal at the draws, ``(B, L)`` or ``(L,)``, or ``None`` if that is the prior
-        of this round, which then cancels.
-    """
-    if log_proposal is None:
-        return values.log_ratio
-    return values.log_ratio + log_dirichlet_density(target.prior, log_omega) - log_proposal
 
 
 class Sizes(NamedTuple):
@@ -225,8 +206,3 @@ def empty(num_problems: int, quantities: dict[str, int], sizes: Sizes, dtype) ->
         buckets=jnp.full((num_problems, sizes.buckets), -jnp.inf, dtype),
         kept=reservoir.empty(num_problems, quantities["omega"], sizes.slots, dtype),
     )
-
-
-def effective_sample_size(moments: Moments) -> jax.Array:
-    """Return ``(sum p)^2 / sum p^2``: how many equally weighted draws these are worth."""
-    return jnp.square(moments.mass) / _positive(moments.mass_square)

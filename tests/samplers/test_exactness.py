@@ -21,7 +21,7 @@ from balson_jax.experiments.paper import data
 from balson_jax.random.points import BLOCK
 from balson_jax.samplers.rejection import propose
 from balson_jax.targets import Optimum, target_of
-from balson_jax.targets.simplex import simplex_optimum
+from balson_jax.targets.optimum import simplex_optimum
 
 Z = 4.0
 NUM_DRAWS = 65_536

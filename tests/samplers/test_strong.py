@@ -16,7 +16,7 @@ from balson_jax.proposals import DirichletProposal
 from balson_jax.random.points import GENERATORS, coordinates
 from balson_jax.samplers.variational import bound
 from balson_jax.targets import Optimum, target_of
-from balson_jax.targets.simplex import simplex_optima
+from balson_jax.targets.optimum import simplex_optima
 from balson_jax.weighting import moments
 from balson_jax.weighting.convergence import judge
 

@@ -53,7 +53,7 @@ def test_effective_sample_size_agrees_with_normalised_weights(x64):
     for logs in weight_sets():
         expected = 1 / np.square(np.exp(logs - np.logaddexp.reduce(logs))).sum()
         found = summarise(jnp.asarray(logs)[None], omega[:, : len(logs)], jnp.int32(len(logs)))
-        assert float(weights.effective_sample_size(found)[0]) == pytest.approx(expected, rel=1e-10)
+        assert float(estimates.effective_sample_size(found)[0]) == pytest.approx(expected, rel=1e-10)
 
 
 def test_pareto_k_in_float32():
@@ -99,7 +99,7 @@ def test_moments_and_ess_against_numpy(shared, num_chunks, x64):
         np.testing.assert_allclose(found.mean["omega"][b], mean, rtol=1e-12)
         np.testing.assert_allclose(found.variance("omega")[b], (draws - mean[:, None]) ** 2 @ p, rtol=1e-10)
         np.testing.assert_allclose(found.mean["log_omega"][b], np.log(draws) @ p, rtol=1e-12)
-        np.testing.assert_allclose(weights.effective_sample_size(found)[b], 1 / (p**2).sum(), rtol=1e-12)
+        np.testing.assert_allclose(estimates.effective_sample_size(found)[b], 1 / (p**2).sum(), rtol=1e-12)
         expected = np.logaddexp.reduce(logs[b])
         np.testing.assert_allclose(found.peak[b] + np.log(found.mass[b]), expected, rtol=1e-14)
         assert found.count[b] == 400

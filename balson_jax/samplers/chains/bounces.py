@@ -26,7 +26,7 @@ from jax import lax
 
 from ...random import points as unit_cube
 from ...targets import Quadratic
-from .frames import Frame
+from .coordinates import Frame
 from .walkers import EXACT, Population, Walkers
 
 FLIGHT = 2.0

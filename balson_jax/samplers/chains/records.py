@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 
 from ...status import Status
-from ...weighting import moments as weights
+from ...weighting import moments as running
 from ...weighting import reservoir
 from ...weighting.convergence import judge
 from ...weighting.diagnostics import high_rhat, verdict
@@ -62,10 +62,10 @@ class Recorder:
     def _dtype(self):
         return self.middle["omega"].dtype
 
-    def no_moments(self) -> weights.Moments:
+    def no_moments(self) -> running.Moments:
         """Return the moments of no record, of B times E ensembles."""
         sizes = self.population.target.sizes(self.logs)
-        return weights.empty(self._num_ensembles, sizes, weights.Sizes(0, 0), self._dtype)
+        return running.empty(self._num_ensembles, sizes, running.Sizes(0, 0), self._dtype)
 
     def no_draws(self) -> reservoir.Reservoir:
         """Return empty slots of B times E ensembles, with the groups along the leading axis."""
@@ -74,16 +74,16 @@ class Recorder:
         return jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (self.groups, *leaf.shape)), one)
 
     def add(
-        self, key: jax.Array, walkers: Walkers, number: jax.Array, moments: weights.Moments, kept: reservoir.Reservoir
-    ) -> tuple[weights.Moments, reservoir.Reservoir]:
+        self, key: jax.Array, walkers: Walkers, number: jax.Array, moments: running.Moments, kept: reservoir.Reservoir
+    ) -> tuple[running.Moments, reservoir.Reservoir]:
         """Return moments and kept draws with one more record, that of a number."""
         found = {
             name: self.population.by_ensemble(values - self.middle[name][:, :, None])
             for name, values in quantities(self.population, walkers, self.logs).items()
         }
         logs = jnp.zeros((self._num_ensembles, 2 * self.population.half), self._dtype)
-        own = weights.summarise(logs, found, jnp.asarray(logs.shape[1]), None, weights.Sizes(0, 0))
-        moments = weights.merge(moments, own)
+        own = running.summarise(logs, found, jnp.asarray(logs.shape[1]), None, running.Sizes(0, 0))
+        moments = running.merge(moments, own)
         if not self.keep:
             return moments, kept
         gumbel = reservoir.gumbel(key, logs.shape[1], 0, logs.dtype)
@@ -96,9 +96,9 @@ class Recorder:
         merged = reservoir.merge(both, jnp.ones((2, chosen.mass.shape[0]), chosen.mass.dtype))
         return jax.tree.map(lambda whole, new: whole.at[group].set(new), kept, merged)
 
-    def estimate(self, parts: weights.Moments, kept: reservoir.Reservoir, target_ess: jax.Array | float) -> Estimate:
+    def estimate(self, parts: running.Moments, kept: reservoir.Reservoir, target_ess: jax.Array | float) -> Estimate:
         """Return the estimates from moments of batches, stacked by ensemble, and from kept draws."""
-        whole = weights.combine(parts)
+        whole = running.combine(parts)
         verdicts = judge(parts, self.population.ensembles)
         draws, draw_weights = self._gathered(kept)
         ess, rhat = verdicts.ess, verdicts.rhat

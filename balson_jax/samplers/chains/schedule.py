@@ -14,12 +14,12 @@ import jax.numpy as jnp
 from jax import lax
 
 from ...status import MAX_RHAT
-from ...weighting import moments as weights
+from ...weighting import moments as running
 from ...weighting.convergence import judge
 from ...weighting.reservoir import Reservoir
-from . import frames
+from . import coordinates
 from .bounces import Bounces
-from .frames import Frame
+from .coordinates import Frame
 from .lines import Lines
 from .records import Recorder
 from .walkers import Walkers
@@ -69,13 +69,13 @@ class Walk:
         """Return walkers that have come in from afar, and the coordinates of their flights."""
         if self.bounces is None:
             return walkers, None
-        return frames.come_in(key, self.bounces.quadratic, self.bounces.prior, walkers, self.advance)
+        return coordinates.come_in(key, self.bounces.quadratic, self.bounces.prior, walkers, self.advance)
 
     def adapted(self, frame: Frame | None, walkers: Walkers) -> Frame | None:
         """Return coordinates that suit where the walkers are now."""
         if self.bounces is None or frame is None:
             return None
-        return frames.adapted(self.bounces.quadratic, frame, walkers)[0]
+        return coordinates.adapted(self.bounces.quadratic, frame, walkers)[0]
 
 
 class State(NamedTuple):
@@ -96,7 +96,7 @@ class State(NamedTuple):
     frame: Frame | None
     moved: jax.Array
     length: jax.Array
-    parts: weights.Moments
+    parts: running.Moments
     kept: Reservoir
     promising: jax.Array
     done: jax.Array
@@ -106,7 +106,7 @@ class Progress(NamedTuple):
     """State within a round: the walkers, the moments of the current batch, and the draws kept in this round."""
 
     walkers: Walkers
-    moments: weights.Moments
+    moments: running.Moments
     kept: Reservoir
 
 
@@ -178,7 +178,7 @@ class Schedule:
 
     def _round(
         self, key: jax.Array, walkers: Walkers, frame: Frame | None, length: jax.Array
-    ) -> tuple[Walkers, weights.Moments, Reservoir]:
+    ) -> tuple[Walkers, running.Moments, Reservoir]:
         """Return the walkers after a round, the moments of its batches by ensemble, and its kept draws."""
 
         def batch(carry, number):
