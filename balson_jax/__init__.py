@@ -2,9 +2,9 @@
 
 Fit ``y = A theta + noise`` with ``theta >= 0`` and ``sum(theta) = C``, one problem or a million, and get the posterior:
 
-1. ``linear_problem(design, target, ...)`` says what is fitted, and checks it: the constraint (a sum of C, or of at most
-   C, or signs), the prior, the noise (estimated unless given), weights and gaps. ``model_problem(predict, ...)`` takes
-   any JAX function in place of ``A theta``.
+1. ``linear_problem(design, target, ...)`` describes the problem and validates it: the constraint (a sum of C, or of
+   at most C, or signs), the prior, the noise (estimated unless given), weights and gaps.
+   ``model_problem(predict, ...)`` takes any JAX function in place of ``A theta``.
 2. ``fit(key, problem, method)`` returns a ``Posterior``: mean, standard deviation, intervals, draws, the approximating
    Dirichlet ``alpha``, its sparse mode ``theta``, the noise, the evidence, and whether to trust them.
 3. Methods are the paper's ``RS``, ``IS``, ``RSIRS`` and ``ISIRS``; for strong data ``TG``, ``HitAndRun`` and

@@ -27,8 +27,8 @@ def fit(key: jax.Array, problem: Problem, method: str | Sampler = "auto") -> Pos
       problem: see ``linear_problem`` and ``model_problem``.
       method: ``"auto"`` takes, for each problem, the cheapest method whose result can be trusted (see ``Auto``). Or
         ``"rs"``, ``"is"``, ``"rsirs"``, ``"isirs"``, ``"tg"``, ``"hit_and_run"``, ``"variational"``, or an object such
-        as ``IS(num_draws=1_000_000)``. All estimate the posterior but ``"rsirs"`` and ``"isirs"``, which count the data
-        again in each round, unless made with ``reuse_data=False``.
+        as ``IS(num_draws=1_000_000)``. All estimate the posterior except ``"rsirs"`` and ``"isirs"``, which count
+        the data again in each round, unless made with ``reuse_data=False``.
 
     Returns:
       A ``Posterior``. Look at ``posterior.status``, or call ``posterior.raise_for_status()``.

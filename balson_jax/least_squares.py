@@ -29,7 +29,8 @@ class LeastSquares(NamedTuple):
       gap: ``objective - bound``, nonnegative: an upper bound of the distance from the optimum, not an estimate of it.
         In float32 most of it is an allowance for rounding, about 2e-6 times the product of the target's length and the
         length of differences of columns. Where these are hundreds of times the residual, the gap is comparable to the
-        objective, though the solution is right to several digits. Float64 makes it negligible.
+        objective, though the solution is right to several digits. Float64 makes it negligible. (The objective itself
+        is rounded, too.)
     """
 
     theta: jax.Array

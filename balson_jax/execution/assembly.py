@@ -18,7 +18,9 @@ def posterior_of(problem: Problem, target: Target, found: Estimate, method: Samp
     """Return the posterior of a flattened batch of B problems; NaN where a problem's numbers are out of range."""
     constraint, num_params = problem.constraint, problem.num_params
     alpha, omega = found.matched(method.match), found.moments["omega"]
-    theta = found.moments.get("theta", omega)
+    theta = omega if constraint.theta_is_omega else found.moments.get("theta")
+    if theta is None:
+        raise TypeError(f"{method.name}: run returned no moments of theta; take all that target.quantities names")
     valid = target.valid & method.is_valid()
     total = jnp.broadcast_to(problem.total, found.ess.shape)
 
@@ -28,7 +30,7 @@ def posterior_of(problem: Problem, target: Target, found: Estimate, method: Samp
     def scaled(value):
         return trusted(_expanded(total, value) * value)
 
-    diagnostics = _diagnostics(target, found, alpha)
+    diagnostics = _diagnostics(target, found, alpha, method)
     status = jnp.where(valid, diagnostics.pop("status"), Status.NONFINITE)
     kept = found.draws.shape[-1] if method.keep else 0  # the noise may have needed some
     draws = constraint.unlift(found.draws, axis=1)[..., :kept]
@@ -63,7 +65,7 @@ def _expanded(per_problem: jax.Array, value: jax.Array) -> jax.Array:
     return per_problem.reshape(-1, *(1,) * (value.ndim - 1))
 
 
-def _diagnostics(target: Target, found: Estimate, alpha: jax.Array) -> dict[str, jax.Array]:
+def _diagnostics(target: Target, found: Estimate, alpha: jax.Array, method: Sampler) -> dict[str, jax.Array]:
     """Return the diagnostics of an estimate, with what the target knows of its own troubles."""
     omega = found.moments["omega"]
     finite = (jnp.isfinite(omega.mean) & jnp.isfinite(omega.variance)).all(-1) & jnp.isfinite(alpha).all(-1)
@@ -73,6 +75,10 @@ def _diagnostics(target: Target, found: Estimate, alpha: jax.Array) -> dict[str,
     for condition, flag in troubles:
         status = status | jnp.where(condition, flag, 0)
     known = found.diagnostics()
+    if not method.has_evidence:
+        known["log_evidence"] = jnp.full_like(found.ess, jnp.nan)
+    if not method.is_chain:
+        known["rhat"] = jnp.ones_like(found.ess)
     rounding = jnp.finfo(found.ess.dtype).eps * jnp.abs(known["log_evidence"])
     return known | {
         "log_evidence_stderr": known["log_evidence_stderr"] + rounding,

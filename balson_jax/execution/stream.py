@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import re
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -57,8 +58,8 @@ def fit_stream(
       chunk: how many targets (along the first axis) to read and fit at a time; bounds the memory.
       progress: whether to show a progress bar, or a function called with the numbers of targets done and in total.
       out: directory for the results, one ``.npy`` file per field of the posterior, in which case the posterior's arrays
-        are maps of these files. After an interruption the same call goes on where it stopped, having lost the chunk
-        under way. Other arguments than before are refused; targets are recognised by some of their rows.
+        are maps of these files. After an interruption the same call goes on where it stopped, and only the chunk in
+        progress is computed again. Other arguments than before are refused; some rows of the targets identify them.
       mesh: devices over which to split each chunk.
       **options: ``total``, ``noise``, ``prior``, ``weights``, ... of ``linear_problem``, for all targets alike or with
         the targets' leading axes.
@@ -109,7 +110,7 @@ class _Stream:
         starts = range(0, self.count, chunk)
         self.pieces = {number: slice(first, min(first + chunk, self.count)) for number, first in enumerate(starts)}
         # With known values, so that errors can name them; the prior is that of all problems.
-        one = self.template.take(np.zeros(1, int)).with_targets(np.zeros((1, *targets.shape[1:]), self.dtype))
+        one = self._take(np.zeros(1, int)).with_targets(np.zeros((1, *targets.shape[1:]), self.dtype))
         self.problem: Problem = dataclasses.replace(one, prior=template.prior)  # type: ignore[type-var]
         self.method = resolve(method, self.problem, keep=0)
 
@@ -125,8 +126,11 @@ class _Stream:
         """Return the posterior of a piece."""
         rows = self.pieces[number]
         index = np.arange(rows.start, rows.start + self.chunk)
-        template = self.template.take(np.where(index < rows.stop, index, rows.start))
-        return self._fit(template, values)
+        return self._fit(self._take(np.where(index < rows.stop, index, rows.start)), values)
+
+    def _take(self, index: np.ndarray) -> Template:
+        """Return the template for some of the targets."""
+        return self.template.take(index, len(self.targets.shape) - len(self.template.rows.event))
 
     def _fit(self, template: Template, values: Any) -> Posterior:
         problem = _assemble(template, values)
@@ -136,12 +140,13 @@ class _Stream:
 
     def example(self) -> Posterior:
         """Return the shapes of a piece's posterior."""
-        template = self.template.take(np.zeros(self.chunk, int))
+        template = self._take(np.zeros(self.chunk, int))
         found = jax.eval_shape(
             lambda values: self._fit(template, values),
             jax.ShapeDtypeStruct((self.chunk, *self.targets.shape[1:]), self.dtype),
         )
-        rungs = self.method.rungs(self.problem) if self.mesh is None else []
+        is_spread = self.mesh is not None and self.mesh.size > 1
+        rungs = [] if is_spread else self.method.rungs(self.problem)
         return dataclasses.replace(found, methods=method_names(rungs)) if rungs else found
 
 
@@ -171,7 +176,13 @@ def _template(design: Any, targets: Any, options: dict[str, Any]) -> tuple[Templ
         if options:
             raise ValueError(f"{min(options)} is an option of a problem that exists already; make the problem with it")
         template = design.template
-        _check_targets(targets, template.rows.event)
+        shape = _check_targets(targets, template.rows.event)
+        batch, own = shape[: len(shape) - len(template.rows.event)], template.batch_shape
+        if not _fits(own, batch):
+            raise ValueError(
+                f"targets has shape {shape}, but the problem's options are for a batch of shape {own}; "
+                "pass as many targets as there are options, or options for all targets alike"
+            )
         return template, {"problem": digest_tree(template)}
     design = validation.float_array("design", design)
     if design.ndim != 2:
@@ -188,10 +199,20 @@ def _template(design: Any, targets: Any, options: dict[str, Any]) -> tuple[Templ
     return linear_template(design.astype(dtype), shape[-1:], shape[:-1], constraint, shares, options), digests
 
 
+def _fits(own: tuple[int, ...], batch: tuple[int, ...]) -> bool:
+    """Return whether options of one shape broadcast to a batch of another."""
+    try:
+        return np.broadcast_shapes(own, batch) == batch
+    except ValueError:
+        return False
+
+
 def digest_tree(value: Any) -> str:
     """Return a short digest of a pytree of arrays, numbers and words."""
     leaves, structure = jax.tree.flatten(value)
-    return digest(str(structure), *map(np.asarray, leaves))
+    # Functions are known by their names: addresses differ between processes.
+    words = re.sub(r" at 0x[0-9a-f]+", "", str(structure))
+    return digest(words, *map(np.asarray, leaves))
 
 
 def _check_targets(targets: Any, event: tuple[int, ...]) -> tuple[int, ...]:

@@ -191,10 +191,13 @@ class Posterior(Diagnostics):
         files.save(path, jax.tree.map(np.asarray, self.arrays()), self._words())
 
     @staticmethod
-    def load(path: str | os.PathLike) -> Posterior:
-        """Return the posterior that ``save`` wrote to a file, with NumPy arrays for fields."""
+    def load(path: str | os.PathLike, constraint: Constraint | None = None) -> Posterior:
+        """Return the posterior that ``save`` wrote to a file, with NumPy arrays for fields.
+
+        A constraint of one's own, which the package has no name for, must be passed.
+        """
         arrays, words = files.load(path)
-        return Posterior.from_arrays(arrays, words)
+        return Posterior.from_arrays(arrays, words if constraint is None else {**words, "constraint": constraint})
 
     def arrays(self) -> dict[str, Any]:
         """Return the arrays by name; those of ``slack`` and ``noise`` as ``"slack.mean"``."""

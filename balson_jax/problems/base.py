@@ -12,7 +12,7 @@ import numpy as np
 
 from .. import validation
 from .batching import Batched
-from .constraints import Constraint
+from .constraints import Constraint, named
 from .noise import Known, Noise
 from .rows import RowRules
 
@@ -50,9 +50,11 @@ class Problem(Batched):
     # Not part of the pytree: the template is there until the problem goes through a transformation of JAX.
 
     def __post_init__(self) -> None:
-        # ``dataclasses.replace(problem, noise=array)`` means a known level.
+        # ``dataclasses.replace(problem, noise=array)`` means a known level; a constraint may be its name.
         if hasattr(self.noise, "dtype"):
             object.__setattr__(self, "noise", Known(self.noise))
+        if isinstance(self.constraint, str):
+            object.__setattr__(self, "constraint", named(self.constraint))
 
     @property
     def num_components(self) -> int:
@@ -101,12 +103,13 @@ class Problem(Batched):
         (5,)
         """
         template = self.template.factorised()
-        self.made_by(template)  # the factorisation serves the next targets too
+        if all(validation.is_concrete(leaf) for leaf in jax.tree.leaves(template)):
+            self.made_by(template)  # the factorisation serves the next targets too
         return template.with_targets(target)
 
     @property
     def template(self) -> Template:
-        """Everything of the problem but its targets."""
+        """The problem without its targets."""
         if self._template is None:
             raise ValueError(
                 "this problem has passed through a JAX transformation or dataclasses.replace, which drop its design; "
@@ -122,7 +125,7 @@ class Problem(Batched):
 
 @dataclasses.dataclass(frozen=True)
 class Template(Batched):
-    """Everything of a family of problems but the targets; ``with_targets`` makes problems of it.
+    """A problem without its targets; ``with_targets`` makes problems of it.
 
     Attributes:
       total: the constant C, ``(...)``.

@@ -39,7 +39,7 @@ class Batched(abc.ABC):
     def flatten_batch(self) -> Self:
         """Return the problem with its batch as one leading axis, which leaves that all problems share don't have.
 
-        Where there is nothing to share, because there is one problem, every leaf has the axis.
+        A single problem gets the axis on every leaf.
         """
         batch = self.batch_shape
         count = math.prod(batch)
@@ -57,15 +57,18 @@ class Batched(abc.ABC):
         axes = self.map_leaves(lambda leaf, ndim: 0 if leaf.ndim > ndim else None)
         return jax.vmap(function, in_axes=(axes, *(0 for _ in arrays)))(self, *arrays)
 
-    def take(self, index: Any) -> Self:
-        """Return some problems along the first axis of a batch; leaves that all problems share stay."""
-        ndim_batch = len(self.batch_shape)
+    def take(self, index: np.ndarray, num_axes: int) -> Self:
+        """Return some problems along the first axis of a batch with so many axes.
+
+        Leaves that don't have this axis, because problems share them along it, stay.
+        """
 
         def chosen(leaf, ndim):
-            is_own = leaf.ndim - ndim == ndim_batch and leaf.shape[0] != 1
-            return leaf[index] if is_own else leaf
+            if leaf.ndim - ndim < num_axes or leaf.shape[0] == 1:
+                return leaf
+            return leaf[index] if leaf.shape[0] else _extend(leaf, len(index))  # an empty batch has nothing to take
 
-        return self.map_leaves(chosen) if ndim_batch else self
+        return self.map_leaves(chosen)
 
     def all_finite(self) -> jax.Array:
         """Return, per problem, whether every number of it is finite."""

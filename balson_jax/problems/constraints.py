@@ -30,8 +30,8 @@ from .. import dirichlet, validation
 class Constraint(abc.ABC):
     """A set of theta that is a linear image of the simplex: ``theta / C = T omega``.
 
-    An instance has no arrays: it is static metadata of problems and posteriors. It equals its name, so that
-    ``problem.constraint == "equal"`` works.
+    An instance has no arrays: it is static metadata of problems and posteriors. Two are equal if they have the same
+    class and attributes. A constraint also equals its name, so that ``problem.constraint == "equal"`` works.
 
     A complete constraint, shares that don't increase (component k of omega spreads its mass over the first k of them):
 
@@ -114,7 +114,9 @@ class Constraint(abc.ABC):
         return mean, (square - jnp.square(mean)) / (prior.sum(-1, keepdims=True) + 1)
 
     def __eq__(self, other: object) -> bool:
-        return other == self.name if isinstance(other, str) else type(other) is type(self)
+        if isinstance(other, str):
+            return other == self.name
+        return type(other) is type(self) and vars(other) == vars(self)
 
     def __hash__(self) -> int:
         return hash(self.name)

@@ -81,10 +81,12 @@ class LinearTemplate(Template):
         """Return the template with the design's factorisation, if that doesn't depend on the targets."""
         if self.basis is not None or self.rows.missing == "drop":
             return self
-        none = self.rows.of(jnp.zeros(self.rows.event, self.design.dtype))
+        rules = self.rows.factorised()
+        none = rules.of(jnp.zeros(rules.event, self.design.dtype))
         if not reduction.shares_whitening(self.design, none.scale, none.cholesky):
-            return self
-        return dataclasses.replace(self, basis=reduction.whitened_basis(self.design, none.scale, none.cholesky))
+            return dataclasses.replace(self, rows=rules)
+        basis = reduction.whitened_basis(self.design, none.scale, none.cholesky)
+        return dataclasses.replace(self, rows=rules, basis=basis)
 
     def with_targets(self, target: Any) -> LinearProblem:
         """Return the problem of fitting targets ``(..., *event)``."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Self
 
 import jax
 import jax.numpy as jnp
@@ -129,6 +129,10 @@ class ModelTemplate(Template):
     def event_ndims(self) -> list[int]:
         """Return, for each leaf, how many of its last axes belong to one problem."""
         return [0, 1, *self.rows.event_ndims(), *self.input_ndims, 0]
+
+    def factorised(self) -> Self:
+        """Return the template with the covariance factorised, if it doesn't depend on the targets."""
+        return dataclasses.replace(self, rows=self.rows.factorised())
 
     def with_targets(self, target: Any) -> ModelProblem:
         """Return the problem of fitting targets ``(..., *event)``."""

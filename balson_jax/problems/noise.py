@@ -66,7 +66,7 @@ class Noise(abc.ABC):
     def checked(self, batch: tuple[int, ...], dtype: Any) -> Self:
         """Return the noise with arrays for fields, or raise ``ValueError`` naming a field that is out of range."""
         arrays = {}
-        for field in dataclasses.fields(self):  # type: ignore[arg-type]
+        for field in _numbers(self):
             name = f"noise.{field.name}"
             arrays[field.name] = validation.float_array(name, getattr(self, field.name), dtype)
             self.require(name, arrays[field.name])
@@ -79,10 +79,9 @@ class Noise(abc.ABC):
 
     def is_valid(self) -> jax.Array:
         """Return, per problem, whether the fields are in their domain; usable inside a trace."""
-        fields = [getattr(self, field.name) for field in dataclasses.fields(self)]  # type: ignore[arg-type]
         valid = jnp.bool_(True)
-        for value in fields:
-            valid = valid & (value > 0)
+        for field in _numbers(self):
+            valid = valid & (getattr(self, field.name) > 0)
         return valid
 
     @abc.abstractmethod
@@ -146,6 +145,11 @@ class Noise(abc.ABC):
           moments: mean, variance and standard error of the mean of ``statistic`` over all draws, ``(B,)`` each.
         """
         return None
+
+
+def _numbers(noise: Any) -> list[dataclasses.Field]:
+    """Return the fields that hold numbers: all but the static ones."""
+    return [field for field in dataclasses.fields(noise) if not field.metadata.get("static")]
 
 
 @jax.tree_util.register_dataclass

@@ -99,27 +99,27 @@ def mixture(
     mean = jnp.where(member, ratio[..., None], 0).sum(1) / jnp.where(mass > 0, mass, 1)
     components = jnp.exp(low) * jnp.where(mass > 0, mean, 1)
     if roots is None:
-        return NoisePosterior(shape, components, mass, relative)
+        return NoisePosterior(shape, components, mass, relative, jnp.full_like(shape, jnp.nan))
     components = _with_moments(components, mass, roots[0], roots[1])
     factor = jnp.exp(_log_gamma_step(jnp.where(shape > 0.5, shape, 1)))
     return NoisePosterior(shape, components, mass, relative, jnp.where(shape > 0.5, factor * roots[2], jnp.inf))
 
 
 def _with_moments(scales: jax.Array, weights: jax.Array, mean: jax.Array, variance: jax.Array) -> jax.Array:
-    """Return scales ``(B, A)`` moved so that their roots have this mean and variance, ``(B,)``.
+    """Return scales ``(B, A)`` moved so that their roots have this mean and, within limits, variance, ``(B,)``.
 
     Some draws give the mixture its shape; all of them give it its location and width.
     """
     roots = jnp.sqrt(scales)
     middle = (weights * roots).sum(-1, keepdims=True)
     spread = (weights * jnp.square(roots - middle)).sum(-1, keepdims=True)
-    wanted = variance[:, None]
-    # Few draws tell the width to a factor of two at the worst; a larger factor means that they had no spread at all.
-    stretch = jnp.clip(jnp.sqrt(wanted / jnp.where(spread > 0, spread, 1)), 0.5, 2)
-    stretch = jnp.where(spread > 1e-12 * jnp.square(middle), stretch, 1)
+    # Few draws that lie close together say nothing of the width: don't stretch them beyond a factor of two.
+    stretch = jnp.minimum(jnp.sqrt(variance[:, None] / jnp.where(spread > 0, spread, 1)), 2)
     moved = mean[:, None] + stretch * (roots - middle)
+    # Roots are positive. Where that cuts some, the others make up for it in the mean.
     moved = jnp.maximum(moved, 0.1 * mean[:, None])
-    return jnp.where(jnp.isfinite(mean)[:, None] & (mean > 0)[:, None], jnp.square(moved), scales)
+    moved = moved * (mean[:, None] / (weights * moved).sum(-1, keepdims=True))
+    return jnp.where((jnp.isfinite(mean) & (mean > 0))[:, None], jnp.square(moved), scales)
 
 
 @jax.jit

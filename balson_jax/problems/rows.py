@@ -83,6 +83,12 @@ class RowRules(Batched):
         per_pair = [2 for array in (self.covariance, self.cholesky) if array is not None]
         return [*(0 for _ in jax.tree.leaves(self.noise)), *per_row, *per_pair]
 
+    def factorised(self) -> RowRules:
+        """Return the rules with the covariance factorised, if it doesn't depend on the targets."""
+        if self.covariance is None or self.missing == "drop" or self.mask is not None or self.weights is not None:
+            return self
+        return dataclasses.replace(self, covariance=None, cholesky=jnp.linalg.cholesky(self.covariance))
+
     def of(self, target: jax.Array) -> Rows:
         """Return the rows of targets ``(..., *event)``, or raise ``ValueError`` at a number that is not finite."""
         dtype, count = target.dtype, math.prod(self.event)

@@ -21,7 +21,7 @@ from ..problems.base import Problem
 from ..proposals import gaussian
 from ..targets import Target
 from ..weighting.estimate import Estimate
-from .base import DEFAULT_KEEP, Sampler, require_target_ess
+from .base import DEFAULT_KEEP, MAX_SOBOL_COMPONENTS, Sampler, require_target_ess
 from .chains.hit_and_run import HitAndRun
 from .gaussian import TG
 from .importance import IS
@@ -44,8 +44,8 @@ class Outlook(NamedTuple):
 
     Attributes:
       prior_share: rough share of draws from the prior that would be effective.
-      ess: effective draws of the last rung that was tried; NaN if none.
-      method: name of the method of that rung; empty if none.
+      ess: effective draws of the best result so far; NaN if there is none.
+      method: name of the method that made it; empty if there is none.
     """
 
     prior_share: np.ndarray
@@ -73,8 +73,8 @@ class Rung(NamedTuple):
 class Auto(Sampler):
     """For each problem the cheapest method that gives enough effective draws and can be trusted; the default.
 
-    Enough is ``target_ess``; trusted is a status of ``OK`` and, if a later method does no worse, a Pareto k below 0.5
-    and, for few draws, three times the target.
+    Enough is ``target_ess``. A result is trusted if its status is ``OK``. If a later method remains, Pareto k must also
+    be below 0.5, and a run with few draws needs three times the target.
     In this order: ``IS`` from the prior, unless the data are plainly too strong for it; ``TG``, for linear problems
     with up to 16 components (a model may have several peaks, of which ``TG`` would see one); ``HitAndRun``.
     ``posterior.method`` tells which was used. Problems that no method could serve are flagged in ``status``: with
@@ -104,9 +104,10 @@ class Auto(Sampler):
         """Return the methods to try, the cheapest first."""
         common: dict[str, Any] = {"match": self.match, "keep": self.keep}
         few, many = max(FEW_DRAWS, self.keep), max(MANY_DRAWS, self.keep)
-        prior = IS(num_draws=max(MANY_DRAWS // 2, self.keep), **common)
+        num_components = problem.num_components
+        prior = IS(num_draws=max(MANY_DRAWS // 2, self.keep), points=_points(num_components), **common)
         rungs = [Rung(prior, lambda known: known.prior_share * prior.num_draws * OPTIMISM >= self.target_ess)]
-        if self._suits_gaussian(problem):
+        if problem.is_linear and num_components <= MAX_GAUSSIAN:
             # Few draws that just reach the target may be lucky. Many are worth trying if few promise enough.
             rungs += [
                 Rung(
@@ -123,23 +124,23 @@ class Auto(Sampler):
 
     def inside_trace(self, problem: Problem) -> Sampler:
         """Return the method for problems whose values are not known."""
-        if not problem.is_linear:
-            return IS(match=self.match, keep=self.keep)
-        return self._for_linear(problem.num_components)
+        return self._fixed(problem.is_linear, problem.num_components)
 
-    def _for_linear(self, num_components: int) -> Sampler:
+    def _fixed(self, is_linear: bool, num_components: int) -> Sampler:
+        if not is_linear:
+            return IS(points=_points(num_components), match=self.match, keep=self.keep)
         if num_components <= MAX_GAUSSIAN:
             return TG(match=self.match, keep=self.keep)
         return HitAndRun(target_ess=self.target_ess, match=self.match, keep=self.keep, walls="none")
 
-    @staticmethod
-    def _suits_gaussian(problem: Problem) -> bool:
-        return problem.is_linear and problem.num_components <= MAX_GAUSSIAN
-
     def run(self, key: jax.Array, target: Target, axes: tuple[str, ...] = ()) -> Estimate:
         """Return the estimates of B problems by the method for problems whose values are not known."""
-        method = self._for_linear(target.shape[1]) if target.is_linear else IS(match=self.match, keep=self.keep)
-        return method.run(key, target, axes)
+        return self._fixed(target.is_linear, target.shape[1]).run(key, target, axes)
+
+
+def _points(num_components: int) -> str:
+    """Return the points for importance sampling: quasi-random ones have a limited number of coordinates."""
+    return "sobol" if num_components <= MAX_SOBOL_COMPONENTS else "pseudo"
 
 
 def prior_share(target: Target) -> jax.Array:

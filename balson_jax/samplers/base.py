@@ -14,6 +14,7 @@ from ..problems.base import Problem
 from ..random import points as unit_cube
 from ..random.sobol import MAX_DIMS
 from ..targets import Needs, Target
+from ..weighting.convergence import NOISE_DRAWS
 from ..weighting.estimate import Estimate
 
 REPLICATES = 8
@@ -22,14 +23,14 @@ REPLICATES = 8
 DEFAULT_CHUNK = 4096
 DEFAULT_KEEP = 512
 MAX_KEEP = 1 << 16
-NOISE_DRAWS = 64
-"""Draws kept for the shape of the noise posterior, which barely depends on theta. Its moments come from all draws."""
+MAX_SOBOL_COMPONENTS = MAX_DIMS // 2 - 1
+"""A Dirichlet draw takes two coordinates per component."""
 
 MAX_DRAWS = 1 << 30
 """Draws are numbered by 32-bit integers."""
 
 _SMALLEST = {"num_draws": 2, "chunk": 1, "rounds": 0, "steps": 1, "max_proposals": 1, "max_moves": 1}
-"""Smallest values of settings that are integers."""
+"""Smallest values of integer settings; a field of another name can state its own as ``metadata={"min": 1}``."""
 
 
 class Sampler(abc.ABC):
@@ -111,11 +112,9 @@ class Sampler(abc.ABC):
 
     def prepare(self, problem: Problem) -> Self:
         """Return the method suited to a problem, or raise ``ValueError`` with a remedy if it can't serve it."""
-        limit = MAX_DIMS // 2 - 1
-        if getattr(self, "points", None) == "sobol" and problem.num_components > limit:
-            raise ValueError(
-                f'points="sobol" serves up to {limit} components, not {problem.num_components}; pass points="pseudo"'
-            )
+        limit, count = MAX_SOBOL_COMPONENTS, problem.num_components
+        if getattr(self, "points", None) == "sobol" and count > limit:
+            raise ValueError(f'points="sobol" serves up to {limit} components, not {count}; pass points="pseudo"')
         return self
 
     def is_valid(self) -> jax.Array:
@@ -164,7 +163,8 @@ def require_target_ess(value: Any) -> None:
 def _check_settings(method: Sampler) -> None:
     """Raise ``ValueError`` at a setting that is out of range."""
     settings = {field.name: getattr(method, field.name) for field in dataclasses.fields(method)}  # type: ignore[arg-type]
-    for name, smallest in _SMALLEST.items():
+    own = {field.name: field.metadata.get("min") for field in dataclasses.fields(method)}  # type: ignore[arg-type]
+    for name, smallest in (_SMALLEST | {name: least for name, least in own.items() if least is not None}).items():
         if name in settings:
             validation.require_at_least(name, settings[name], smallest)
             if settings[name] >= MAX_DRAWS and name != "chunk":

@@ -55,7 +55,7 @@ def run_rounds(key: jax.Array, target: Target, first: Estimate, method: Rounds, 
             proposal,
             plan,
             corrects=not method.reuse_data,
-            logs=method.match == "kl",
+            logs=method.match == "kl" or method.reuse_data,
             axes=axes,
         )
         if method.reuse_data:
@@ -120,7 +120,7 @@ def _propagated(
     change = jnp.einsum("rbk,bkd->rbd", errors, log_omega - log_mean[..., None], precision=exact)
     kept = target.quantities(found.draws, target.half_square(found.draws), log_omega)
     moments = {name: _shifted(moment, kept[name], weights, change) for name, moment in found.moments.items()}
-    away = log_mean - dirichlet.log_mean(alpha)
+    away = found.moments["log_omega"].mean - dirichlet.log_mean(alpha)
     evidence = jnp.square(jnp.einsum("rbk,bk->rb", errors, away, precision=exact)).sum(0)
     stderr = jnp.sqrt(jnp.square(found.log_evidence_stderr) + evidence)
     return moments, stderr
@@ -260,7 +260,8 @@ def _in_replicates(found: Estimate, replicates: int) -> Estimate:
     """
     count = found.draws.shape[-1] // replicates * replicates
     sign = jnp.where(jnp.arange(count // replicates) % 2 == 0, 1.0, -1.0)
-    size = jnp.sqrt(jnp.maximum(found.ess, 1) * count)
+    filled = (found.draw_weights[:, :count] > 0).sum(-1)
+    size = jnp.sqrt(jnp.maximum(found.ess, 1) * jnp.maximum(filled, 1))
     kept = {"omega": found.draws, "log_omega": jnp.log(jnp.maximum(found.draws, jnp.finfo(found.draws.dtype).tiny))}
 
     def dealt(values):

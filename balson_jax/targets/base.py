@@ -23,7 +23,7 @@ from ..problems.noise import Noise, NoisePosterior
 
 
 class Needs(NamedTuple):
-    """What a method needs to know of a problem before it starts.
+    """Facts about a problem that a method requires beforehand.
 
     Attributes:
       optimum: the likeliest point, also of a model that is not linear.
@@ -166,7 +166,7 @@ class Target(abc.ABC):
     def quantities(
         self, omega: jax.Array, half_square: jax.Array, log_omega: jax.Array | None = None
     ) -> dict[str, jax.Array]:
-        """Return what moments are wanted of, by name; each ``(n, L)`` if the problems share it, else ``(B, n, L)``.
+        """Return the quantities whose moments are reported, by name: ``(n, L)`` if shared, else ``(B, n, L)``.
 
         ``"omega"`` always; ``"theta"``, as a share of the total, where it is not part of omega; ``"noise"``, the
         statistic from which the posterior of the noise level follows; ``"log_omega"`` if it is given.

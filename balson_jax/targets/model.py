@@ -93,11 +93,9 @@ def model_target(problem: ModelProblem, optimum: Optimum) -> ModelTarget:
 
     def one(problem, bound):
         unbounded = problem.noise.is_unbounded(bound)
-        base = bound
-        if problem.noise.estimates_level:
-            # A perfect fit would be infinitely likely: take the fit of the prior's mean as the reference, not a bound.
-            middle = lax.stop_gradient(problem.half_square(dirichlet.mean(problem.prior)))
-            base = jnp.where(unbounded, jnp.where(middle > 0, middle, 1), bound)
+        # Where a perfect fit would be infinitely likely, the fit of the prior's mean is the reference; it is no bound.
+        middle = lax.stop_gradient(problem.half_square(dirichlet.mean(problem.prior)))
+        base = jnp.where(unbounded, jnp.where(middle > 0, middle, 1), bound)
         return common_fields(problem, base, improper=jnp.bool_(False), unbounded=unbounded, rounded=jnp.bool_(False))
 
     assert optimum.bound is not None

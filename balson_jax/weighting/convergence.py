@@ -7,8 +7,8 @@ Each chain, or ensemble of chains, is cut into consecutive batches of equal size
 - R-hat, which compares halves of chains: ``sqrt(1 + between / within)``, where ``between`` is the variance of the means
   of halves and ``within`` that of the draws (nested R-hat; Margossian et al. 2024).
 
-Wide errors on both sides leave means alone, so R-hat is also taken of squares, as the folded R-hat of Vehtari et al.
-(2021) does: of ``(x - mean)^2 / variance``, whose mean is one and whose variance ``within`` is taken as known.
+Chains can differ in spread while their means agree, so R-hat is also taken of squares, as the folded R-hat of Vehtari
+et al. (2021) does: of ``(x - mean)^2 / variance``, whose mean is one and whose variance ``within`` is taken as known.
 """
 
 from __future__ import annotations
@@ -28,6 +28,9 @@ from .estimate import Estimate, Moment
 BATCHES = 8
 """Number of batches of a chain, whose means tell the standard error."""
 
+NOISE_DRAWS = 64
+"""Draws kept for the shape of the noise posterior, which barely depends on theta. Its moments come from all draws."""
+
 SQUARES_VARIANCE = 4.0
 """Variance of ``(x - mean)^2 / variance``: 2 for a normal distribution, 8 for an exponential one; this is between."""
 
@@ -36,7 +39,7 @@ class Convergence(NamedTuple):
     """Verdict on the chains of B problems.
 
     Attributes:
-      ess: effective number of draws of the component of omega or theta that is known worst, ``(B,)``.
+      ess: effective number of draws of the least precisely estimated component of omega or theta, ``(B,)``.
       rhat: largest split R-hat of these and their squares, ``(B,)``.
       mean_stderr: Monte Carlo standard errors of the means of all quantities, ``(B, n)`` by name.
     """
@@ -134,19 +137,23 @@ def from_chains(key: jax.Array, target: Target, omega: jax.Array, keep: int = 51
     """
     num_problems, num_components, num_chains, length = omega.shape
     size = length // BATCHES
+    if not size:
+        raise ValueError(f"omega has chains of length {length}; from_chains needs at least {BATCHES} draws of each")
+    # The posterior of the noise level needs some draws, too.
+    keep = max(keep, NOISE_DRAWS if target.noise.estimates_level else 1)
     # Batches first, those of a chain together: (C BATCHES, B, K, size).
     batches = omega[..., : size * BATCHES].reshape(num_problems, num_components, num_chains * BATCHES, size)
-    none = running.Sizes(0, 0)
+    none, tiny = running.Sizes(0, 0), jnp.finfo(omega.dtype).tiny
 
     def moments_of(draws):
         log_weights = jnp.zeros((num_problems, size), draws.dtype)
-        quantities = target.quantities(draws, target.half_square(draws), jnp.log(draws))
+        quantities = target.quantities(draws, target.half_square(draws), jnp.log(jnp.maximum(draws, tiny)))
         return running.summarise(log_weights, quantities, jnp.asarray(size), None, none)
 
     parts = lax.map(moments_of, jnp.moveaxis(batches, 2, 0))
     whole, verdicts = running.combine(parts), judge(parts, num_chains)
     flat = omega.reshape(num_problems, num_components, num_chains * length)
-    chosen = jax.random.choice(key, flat.shape[-1], (max(keep, 1),), replace=keep > flat.shape[-1])
+    chosen = jax.random.choice(key, flat.shape[-1], (keep,), replace=keep > flat.shape[-1])
     status = verdict(verdicts.ess) | high_rhat(verdicts.rhat)
     return Estimate(
         moments={

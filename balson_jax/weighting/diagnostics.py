@@ -21,7 +21,7 @@ class Diagnostics:
     Attributes:
       log_evidence: log of the marginal likelihood, constants included; NaN for methods that don't estimate it. For
         RSIRS and ISIRS it is the last round's. With ``noise="estimate"`` it has an arbitrary constant, and compares
-        only with others of the kind.
+        only between fits with the same noise prior.
       log_evidence_stderr: its Monte Carlo standard error, plus the rounding of a large number.
       acceptance_rate: evidence over the likelihood's bound, which is the share of draws that rejection sampling
         accepts; NaN where no bound is known.

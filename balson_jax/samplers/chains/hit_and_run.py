@@ -35,7 +35,7 @@ ENSEMBLES = 4
 """Number of independent ensembles."""
 
 MIN_WALKERS = 16
-"""Least number of walkers of an ensemble. More of them find more effective draws than are asked for."""
+"""Least number of walkers of an ensemble. More walkers would yield more effective draws than requested."""
 
 MAX_SOFT = 8.0
 """Larger concentrations reflect walkers so often that straight lines are better."""
@@ -53,8 +53,8 @@ class HitAndRun(Sampler):
     Attributes:
       target_ess: one number; rounds end when ``ess`` is at least this and ``rhat`` at most 1.01, and the round before,
         half as long, came near that.
-      max_moves: number of moves of a walker, once it has come in from afar, after which no round begins; ``status``
-        tells if the result can't be trusted.
+      max_moves: number of moves of a walker after burn-in; no round starts beyond it. ``status`` tells if the result
+        can't be trusted.
       walkers: number of walkers of each of the four ensembles, a power of two, at least 8; ``None`` for more than half
         the components, and at least 16.
       match: rule for the precision of the approximating Dirichlet (see ``dirichlet.from_moments``).
@@ -107,7 +107,7 @@ class HitAndRun(Sampler):
         return dataclasses.replace(super().prepare(problem), walls=suitable)
 
     def elements(self, num_components: int) -> int:
-        """Return how many numbers a problem's walkers hold, times 32: all problems of a block wait for the slowest."""
+        """Return how many numbers a problem's walkers hold, times 32: a block runs until its slowest problem ends."""
         return max(32 * ENSEMBLES * self.num_walkers(num_components), self.keep) * num_components
 
     def num_walkers(self, num_components: int) -> int:

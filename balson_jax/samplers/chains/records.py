@@ -91,7 +91,7 @@ class Recorder:
         return moments, self._put(kept, chosen, number % self.groups)
 
     def _put(self, kept: reservoir.Reservoir, chosen: reservoir.Reservoir, group: jax.Array) -> reservoir.Reservoir:
-        """Return kept draws of which one group has met the draws of a record."""
+        """Return the kept draws after merging a record into one group."""
         both = jax.tree.map(lambda whole, new: jnp.stack([whole[group], new]), kept, chosen)
         merged = reservoir.merge(both, jnp.ones((2, chosen.mass.shape[0]), chosen.mass.dtype))
         return jax.tree.map(lambda whole, new: whole.at[group].set(new), kept, merged)

@@ -15,7 +15,7 @@ from jax import lax
 
 from ...status import MAX_RHAT
 from ...weighting import moments as running
-from ...weighting.convergence import judge
+from ...weighting.convergence import BATCHES, judge
 from ...weighting.reservoir import Reservoir
 from . import coordinates
 from .bounces import Bounces
@@ -23,9 +23,6 @@ from .coordinates import Frame
 from .lines import Lines
 from .records import Recorder
 from .walkers import Walkers
-
-BATCHES = 8
-"""Number of batches of a round, whose means tell the standard error."""
 
 FIRST_ROUND = 2
 """Number of records in each batch of the first round along lines; of flights it is 1."""
