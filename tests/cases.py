@@ -1,4 +1,4 @@
-"""What several tests use: thinning, and asymmetric problems of two or three components that quadrature integrates."""
+"""What several tests use: thinning, small fits that share compiled programs, problems that quadrature integrates."""
 
 from __future__ import annotations
 
@@ -19,6 +19,25 @@ def thinned(name: str, short: list, long: list) -> pytest.MarkDecorator:
     late = (pytest.param(*(value if several else (value,)), marks=pytest.mark.slow) for value in long)
     return pytest.mark.parametrize(name, [*short, *late])
 
+
+# --- small fits ------------------------------------------------------------------------------------------------------
+#
+# Nearly all of the suite's time is compilation, and a program serves all fits of equal shape by the same method. Tests
+# that need some fit use these methods and shapes: three components, ten rows, one problem or five with one design.
+
+FAST = {
+    "is": balson.IS(num_draws=4000),  # not a power of two, so that replicates are filled up
+    "rs": balson.RS(num_draws=500, max_proposals=1 << 18),
+}
+TOGETHER = 5
+_RNG = np.random.default_rng(0)
+DESIGN = _RNG.normal(size=(10, 3)) + np.arange(3.0)
+TARGETS = DESIGN @ [0.2, 0.7, 0.1] + 0.5 * _RNG.normal(size=(TOGETHER, 10))
+DESIGN.setflags(write=False)
+TARGETS.setflags(write=False)
+
+
+# --- problems for quadrature -----------------------------------------------------------------------------------------
 
 PRIORS = {
     2: ((0.3, 0.8), (1.0, 1.0), (0.5, 2.0), (4.0, 1.5)),

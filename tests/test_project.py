@@ -9,6 +9,7 @@ import sys
 import tomllib
 
 import pytest
+from cases import thinned
 
 import balson_jax
 
@@ -62,15 +63,31 @@ def test_imports_point_one_way(path):
         assert RANK[other] <= RANK[part], f"{part} must not import {other}"
 
 
-def test_the_core_needs_no_extras():
-    """Importing the package and fitting loads none of the optional packages, nor SciPy's heavy parts."""
-    code = (
-        "import sys, jax.numpy as jnp, jax, balson_jax as b;"
-        "b.fit(jax.random.key(0), b.linear_problem(jnp.eye(2), jnp.ones(2), noise=1.0), b.IS(num_draws=16));"
-        "print([m for m in ('matplotlib', 'rich', 'typer', 'cvxpy', 'arviz', 'scipy.stats') if m in sys.modules])"
-    )
-    result = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
-    assert result.stdout.strip() == "[]"
+FRESH = """
+import pathlib, sys
+import jax, jax.numpy as jnp
+import balson_jax as balson
+x = jnp.linspace(0, 1, 10)
+problem = balson.linear_problem(x[:, None] ** jnp.arange(3), x**2, noise=1.0)
+found = balson.fit(jax.random.key(0), problem, balson.IS(num_draws=int(sys.argv[1])))
+assert bool(jnp.isfinite(found.mean).all())
+print(*[name for name in sys.argv[2:] if name in sys.modules])
+# The peak since exec; getrusage would count what the parent had at the fork.
+status = pathlib.Path("/proc/self/status")
+lines = status.read_text().splitlines() if status.exists() else []
+print(*[line.split()[1] for line in lines if line.startswith("VmHWM")])
+"""
+
+
+@thinned("num_draws", [10_000_000], [100_000_000])
+def test_a_fit_in_a_fresh_process_needs_no_extras_and_little_memory(num_draws):
+    """None of the optional packages, nor SciPy's heavy parts; under 1 GiB, most of it the interpreter and XLA."""
+    extras = ("matplotlib", "rich", "typer", "cvxpy", "arviz", "scipy.stats")
+    command = [sys.executable, "-c", FRESH, str(num_draws), *extras]
+    loaded, kibibytes = subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines()
+    assert loaded == ""
+    if kibibytes:  # the system tells
+        assert int(kibibytes) < 1 << 20
 
 
 def test_versions_agree():

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from cases import DESIGN, FAST, TARGETS
 
 import balson_jax as balson
 from balson_jax.samplers import resolve
 
-DESIGN = np.random.default_rng(0).normal(size=(6, 3))
-TARGET = DESIGN @ [0.2, 0.3, 0.5]
+DESIGN, TARGET = DESIGN[:6], TARGETS[0, :6]
 PEAKED, SPARSE = (balson.linear_problem(DESIGN, TARGET, prior=prior) for prior in (2.0, 0.5))
 
 
@@ -205,7 +207,7 @@ def test_bad_fits(arguments, message):
 
 
 def test_bad_calls_of_a_posterior():
-    found = balson.fit(jax.random.key(0), balson.linear_problem(DESIGN, TARGET), balson.IS(num_draws=64))
+    found = balson.fit(jax.random.key(0), balson.linear_problem(DESIGN, TARGET, noise=0.5), FAST["is"])
     with pytest.raises(ValueError, match=r"level=90 must lie between 0 and 1; pass 0.9 for 90 %"):
         found.interval(90)
     with pytest.raises(ValueError, match=r"n is a \w+; it must be an integer of at least 1"):
@@ -216,8 +218,13 @@ def test_bad_calls_of_a_posterior():
         found.sample(jax.random.key(0), 0)
     with pytest.raises(ValueError, match="must have 3 components"):
         found.predict(np.ones((4, 2)))
-    signed = balson.linear_problem(DESIGN, TARGET, noise=1.0, constraint="signed")
-    bare = balson.fit(jax.random.key(0), signed, balson.IS(num_draws=64, keep=0))
+    # As a fit with keep=0 of a constraint whose marginals no matched Beta describes.
+    bare = dataclasses.replace(
+        found,
+        draws=found.draws[:0],
+        draw_weights=found.draw_weights[:0],
+        constraint=balson.linear_problem(DESIGN, TARGET, constraint="signed").constraint,
+    )
     for call in (bare.interval, lambda: bare.sample(jax.random.key(0), 3), lambda: bare.predict(DESIGN)):
         with pytest.raises(ValueError, match="kept: fit with a method whose keep is above 0"):
             call()

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -36,26 +33,23 @@ def assert_sound(found: balson.Posterior, total=1.0):
 def test_without_data_the_posterior_is_the_prior(alpha):
     """A zero design says nothing: moments and evidence are exact, and all weights are equal."""
     prior = alpha * np.array([1.0, 2.0, 3.0])
-    target = np.array([0.3, -0.2])
-    found = balson.fit(
-        KEY, balson.linear_problem(np.zeros((2, 3)), target, noise=1.0, prior=prior), balson.IS(num_draws=16_384)
-    )
+    target = np.array([0.3, -0.2, 0.1])
+    found = balson.fit(KEY, balson.linear_problem(np.zeros((3, 3)), target, noise=1.0, prior=prior), "is")
     exact_mean, exact_std = dirichlet.mean(jnp.asarray(prior)), jnp.sqrt(dirichlet.variance(jnp.asarray(prior)))
     assert (jnp.abs(found.mean - exact_mean) < 10 * found.mean_stderr + 1e-3 * exact_std + 1e-6).all()
     # Eight replicates of quasi-random points: 3 % is generous except where nearly all mass is at the vertices.
     np.testing.assert_allclose(found.std, exact_std, rtol=0.03)
-    assert float(found.log_evidence) == pytest.approx(-0.5 * target @ target - np.log(2 * np.pi), abs=1e-5)
-    assert found.ess == pytest.approx(16_384, rel=1e-5)
+    assert float(found.log_evidence) == pytest.approx(-0.5 * target @ target - 1.5 * np.log(2 * np.pi), abs=1e-5)
+    assert found.ess == pytest.approx(65_536, rel=1e-5)
     assert found.status == balson.Status.OK
 
 
 def test_two_hundred_components():
     rng = np.random.default_rng(RNG_SEED)
     design = rng.normal(size=(60, 200))
-    target = design @ rng.dirichlet(np.ones(200)) + 5 * rng.normal(size=60)
     # One column, of a weight of its own, carries the signal.
-    design[:, 7] *= 20
-    target = 0.05 * design[:, 7] + 5 * rng.normal(size=60)
+    design[:, 7] *= 160
+    target = 0.025 * design[:, 7] + 5 * rng.normal(size=60)
     problem = balson.linear_problem(design, target, noise=5.0)
     found = balson.fit(KEY, problem, balson.IS(num_draws=1 << 17))
     assert_sound(found)
@@ -69,9 +63,9 @@ def test_two_hundred_components():
     p /= p.sum()
     exact = x @ p
     std = np.sqrt(np.square(x - exact) @ p)
-    assert abs(float(found.mean[7]) - exact) < 0.3 * std  # the data move it by many standard deviations of this test
-    assert exact > 1 / 200 + 3 * std
-    np.testing.assert_allclose(found.std[7], std, rtol=0.2)
+    assert exact > 1 / 200 + 3 * std  # the data move it by many times the tolerance
+    assert abs(float(found.mean[7]) - exact) < 0.1 * std
+    np.testing.assert_allclose(found.std[7], std, rtol=0.1)
 
 
 def test_a_million_rows_cost_one_reduction():
@@ -81,7 +75,7 @@ def test_a_million_rows_cost_one_reduction():
     target = design @ omega + 30 * rng.normal(size=len(design)).astype(np.float32)
     problem = balson.linear_problem(design, target, noise=30.0)
     assert problem.factor.shape == (3, 3)
-    found = balson.fit(KEY, problem, balson.IS(num_draws=65_536))
+    found = balson.fit(KEY, problem, "is")
     assert_sound(found)
     assert (jnp.abs(found.mean - omega) < 4 * found.std).all()
     truth = quadrature.posterior(
@@ -93,10 +87,10 @@ def test_a_million_rows_cost_one_reduction():
 @thinned("method", METHODS[:1], METHODS[1:])
 def test_zero_and_duplicate_columns(method):
     rng = np.random.default_rng(RNG_SEED)
-    design = rng.normal(size=(30, 4))
+    design = rng.normal(size=(30, 3))
     design[:, 1] = design[:, 0]
     design[:, 2] = 0
-    found = balson.fit(KEY, balson.linear_problem(design, design @ [0.3, 0.3, 0.2, 0.2], noise=0.5), method)
+    found = balson.fit(KEY, balson.linear_problem(design, design @ [0.4, 0.4, 0.2], noise=0.5), method)
     assert_sound(found)
     # Twins cannot be told apart.
     np.testing.assert_allclose(found.mean[0], found.mean[1], atol=5e-3)
@@ -108,18 +102,18 @@ def test_zero_and_duplicate_columns(method):
 def test_noise_over_eight_decades(noise, method):
     rng = np.random.default_rng(RNG_SEED)
     design = rng.normal(size=(8, 3)) + 1
-    noises = np.full(2, noise)
-    targets = np.stack([design @ [0.6, 0.3, 0.1], np.full(8, 1e3)])  # the second lies far outside the cone
-    found = balson.fit(KEY, balson.linear_problem(design, targets, noise=noises), method)
-    assert_sound(found)
-    assert (found.ess >= 0.99).all()
+    targets = design @ [0.6, 0.3, 0.1], np.full(8, 1e3)  # the second lies far outside the cone
+    found, far = (balson.fit(KEY, balson.linear_problem(design, target, noise=noise), method) for target in targets)
+    for one in (found, far):
+        assert_sound(one)
+        assert one.ess >= 0.99
     if noise >= 1:
-        assert found.status[0] == balson.Status.OK
+        assert found.status == balson.Status.OK
     if noise <= 1e-4:
-        assert found.status[0] != balson.Status.OK
+        assert found.status != balson.Status.OK
     truth = quadrature.posterior(design, targets[0], np.ones(3), noise=noise) if noise >= 1e-2 else None
-    if method == "is" and truth is not None and found.status[0] == 0:
-        assert (np.abs(found.mean[0] - truth.mean) < 10 * found.mean_stderr[0] + 1e-5).all()
+    if method == "is" and truth is not None and found.status == 0:
+        assert (np.abs(found.mean - truth.mean) < 10 * found.mean_stderr + 1e-5).all()
 
 
 def test_a_target_far_outside_the_cone_keeps_its_digits():
@@ -133,7 +127,7 @@ def test_a_target_far_outside_the_cone_keeps_its_digits():
     np.testing.assert_allclose(np.square(found.std), truth.variance, rtol=1e-2)
 
 
-@thinned("method", [balson.IS(2), balson.RS(3)], [balson.ISIRS(17), balson.IS(100), balson.IS(1000)])
+@thinned("method", [balson.IS(2)], [balson.RS(3), balson.ISIRS(17), balson.IS(100), balson.IS(1000)])
 def test_few_draws(method):
     found = balson.fit(KEY, balson.linear_problem(np.eye(3), np.array([0.2, 0.3, 0.5]), noise=1.0), method)
     assert_sound(found)
@@ -141,18 +135,27 @@ def test_few_draws(method):
     assert (balson.Status.LOW_ESS in balson.Status(int(found.status))) == (method.num_draws < 1000)
 
 
-def test_noise_per_row_and_prior_per_problem():
+def noise_per_row():
     rng = np.random.default_rng(RNG_SEED)
-    design, target = rng.normal(size=(5, 3)), rng.normal(size=5)
-    sigma = rng.uniform(0.5, 2, 5)
+    return rng.normal(size=(5, 3)), rng.normal(size=5), rng.uniform(0.5, 2, 5)
+
+
+def test_noise_per_row():
+    design, target, sigma = noise_per_row()
     truth = quadrature.posterior(design / sigma[:, None], target / sigma, np.ones(3))
     found = balson.fit(KEY, balson.linear_problem(design, target, noise=sigma), "is")
     np.testing.assert_allclose(found.mean, truth.mean, atol=2e-3)
     assert float(found.log_evidence) == pytest.approx(truth.log_evidence - np.log(sigma).sum(), abs=5e-3)
-    # Whitening by hand, and two problems that share rows of noise, give the same.
+
+
+@pytest.mark.slow
+def test_prior_per_problem():
+    """Two problems that share rows of noise, against whitening by hand."""
+    design, target, sigma = noise_per_row()
     two = balson.linear_problem(design, np.stack([target, target]), noise=sigma, prior=[1.0, 2.0])
     both = balson.fit(KEY, two, "is")
-    np.testing.assert_allclose(both.mean[0], found.mean, atol=1e-5)
+    once = quadrature.posterior(design / sigma[:, None], target / sigma, np.ones(3))
+    np.testing.assert_allclose(both.mean[0], once.mean, atol=2e-3)
     column = balson.linear_problem(design, np.stack([target, target])[:, None], prior=np.array([[1.0], [2.0]]))
     assert column.batch_shape == (2, 1)
     twice = quadrature.posterior(design / sigma[:, None], target / sigma, 2 * np.ones(3))
@@ -176,25 +179,3 @@ def test_densities_against_numpy(dtype):
     np.testing.assert_allclose(density.log_prior(problem, omega), log_prior, rtol=tolerance, atol=tolerance)
     both = density.log_posterior(problem, log_omega=np.log(omega))
     np.testing.assert_allclose(both, expected + log_prior, rtol=tolerance, atol=tolerance)
-
-
-MEMORY_SCRIPT = """
-import sys
-import jax, jax.numpy as jnp
-import balson_jax as balson
-x = jnp.linspace(0, 1, 100)
-problem = balson.linear_problem(x[:, None] ** jnp.arange(5), x**3, noise=1.0)
-found = balson.fit(jax.random.key(0), problem, balson.IS(num_draws=int(sys.argv[1])))
-assert bool(jnp.isfinite(found.mean).all())
-# The peak since exec; getrusage would count what the parent had at the fork.
-print(next(line.split()[1] for line in open("/proc/self/status") if line.startswith("VmHWM")))
-"""
-
-
-@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
-@thinned("num_draws", [10_000_000], [100_000_000])
-def test_memory_does_not_grow_with_the_draws(num_draws):
-    """Resident memory stays under 1 GiB, of which most is the interpreter and XLA."""
-    command = [sys.executable, "-c", MEMORY_SCRIPT, str(num_draws)]
-    kibibytes = int(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
-    assert kibibytes < 1 << 20

@@ -5,6 +5,7 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 import numpy as np
+from cases import DESIGN, TOGETHER
 from scipy import stats
 
 import balson_jax as balson
@@ -34,20 +35,21 @@ def test_a_slot_keeps_a_draw_in_proportion_to_its_weight():
 
 
 def test_chunks_merge_to_the_whole():
+    select, merge = jax.jit(reservoir.select, static_argnums=4), jax.jit(reservoir.merge)
     rng = np.random.default_rng(0)
     logs, values = jnp.asarray(rng.normal(size=(3, 64)) * 3), jnp.asarray(rng.normal(size=(3, 2, 64)))
     noise, peak = jnp.asarray(rng.gumbel(size=64)), logs.max(-1, keepdims=True)
-    whole = reservoir.select(logs, jnp.exp(logs - peak), values, noise, 4)
+    whole = select(logs, jnp.exp(logs - peak), values, noise, 4)
     parts, scales = [], []
     for rows in np.split(np.arange(64), 4):
         own = logs[:, rows].max(-1, keepdims=True)
-        parts.append(reservoir.select(logs[:, rows], jnp.exp(logs[:, rows] - own), values[..., rows], noise[rows], 4))
+        parts.append(select(logs[:, rows], jnp.exp(logs[:, rows] - own), values[..., rows], noise[rows], 4))
         scales.append(jnp.exp(own - peak)[:, 0])
-    merged = reservoir.merge(jax.tree.map(lambda *leaves: jnp.stack(leaves), *parts), jnp.stack(scales))
+    merged = merge(jax.tree.map(lambda *leaves: jnp.stack(leaves), *parts), jnp.stack(scales))
     np.testing.assert_array_equal(merged.values, whole.values)
     np.testing.assert_allclose(merged.mass, whole.mass, rtol=1e-5)
     # Shared draws are chosen alike.
-    shared = reservoir.select(logs[:1], jnp.exp(logs[:1] - peak[:1]), values[0], noise, 4)
+    shared = select(logs[:1], jnp.exp(logs[:1] - peak[:1]), values[0], noise, 4)
     np.testing.assert_array_equal(shared.values[0], whole.values[0])
 
 
@@ -57,9 +59,8 @@ def test_kept_draws_are_worth_their_number():
     Points of a Sobol sequence with the same last bits lie together; slots made of these would be mostly empty.
     """
     rng = np.random.default_rng(1)
-    design = rng.normal(size=(12, 3)) + 1
-    targets = rng.dirichlet(np.ones(3), 20) @ design.T + 0.2 * rng.normal(size=(20, 12))
-    problem = balson.linear_problem(design, targets, noise=0.2)
+    targets = rng.dirichlet(np.ones(3), TOGETHER) @ DESIGN.T + 0.2 * rng.normal(size=(TOGETHER, len(DESIGN)))
+    problem = balson.linear_problem(DESIGN, targets, noise=0.2)
     found = balson.fit(jax.random.key(0), problem, balson.IS(num_draws=16_384))
     assert 0.01 < float(jnp.median(found.ess)) / 16_384 < 0.1
     worth = 1 / np.square(found.draw_weights).sum(-1)

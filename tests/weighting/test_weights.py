@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import functools
+
 import arviz
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from cases import thinned
 from jax import lax
 
 from balson_jax import Status
@@ -71,26 +74,26 @@ def test_pareto_k_of_degenerate_tails():
     assert estimate(jnp.array([0.0, -1.0, -2.0])) == jnp.inf
 
 
-def summarise_all(logs, omega, log_omega=None, num_chunks=1):
+@functools.partial(jax.jit, static_argnames="num_chunks")
+def summarise_all(logs, quantities, num_chunks=1):
     """Return the moments of the same draws, taken in some number of chunks."""
-    quantities = {"omega": jnp.asarray(omega)} | ({} if log_omega is None else {"log_omega": jnp.asarray(log_omega)})
     sizes = {name: values.shape[-2] for name, values in quantities.items()}
-    moments = weights.empty(logs.shape[0], sizes, NOTHING, jnp.asarray(logs).dtype)
+    moments = weights.empty(logs.shape[0], sizes, NOTHING, logs.dtype)
     for piece in np.split(np.arange(logs.shape[-1]), num_chunks):
         own = {name: values[..., piece] for name, values in quantities.items()}
-        part = weights.summarise(jnp.asarray(logs[:, piece]), own, jnp.int32(len(piece)), None, NOTHING)
+        part = weights.summarise(logs[:, piece], own, jnp.int32(len(piece)), None, NOTHING)
         moments = weights.merge(moments, part)
     return moments
 
 
 @pytest.mark.parametrize("shared", [True, False])
-@pytest.mark.parametrize("num_chunks", [1, 4, 40])
+@thinned("num_chunks", [1, 4], [40])
 def test_moments_and_ess_against_numpy(shared, num_chunks, x64):
     rng = np.random.default_rng(1)
     omega = rng.dirichlet([0.3, 2.0, 5.0], 400).T
     omega = omega if shared else np.stack([omega, omega[:, ::-1]])
     logs = rng.normal(size=(2, 400)) * 3 + [[500.0], [-2000.0]]
-    found = summarise_all(logs, omega, np.log(omega), num_chunks)
+    found = summarise_all(logs, {"omega": omega, "log_omega": np.log(omega)}, num_chunks)
     for b in range(2):
         draws = omega if shared else omega[b]
         p = np.exp(logs[b] - logs[b].max())
@@ -110,17 +113,17 @@ def test_narrow_variances_survive_float32(width):
     rng = np.random.default_rng(2)
     deviation = width * rng.normal(size=4096)
     omega = np.float32(np.stack([0.4 + deviation, 0.6 - deviation])[None])
-    found = summarise_all(np.zeros((1, 4096), np.float32), omega, num_chunks=4)
+    found = summarise_all(np.zeros((1, 4096), np.float32), {"omega": omega}, num_chunks=4)
     np.testing.assert_allclose(np.sqrt(found.variance("omega"))[0], omega[0].astype(np.float64).std(-1), rtol=1e-3)
 
 
 def test_draws_of_no_weight_do_not_count():
     omega = jnp.array([[0.1, 0.9, 0.5], [0.9, 0.1, 0.5]])
     logs = jnp.array([[0.0, -jnp.inf, -jnp.inf], [-jnp.inf, -jnp.inf, -jnp.inf]])
-    found = weights.summarise(logs, {"omega": omega, "log_omega": jnp.log(omega)}, jnp.int32(3), None, NOTHING)
+    found = summarise_all(logs, {"omega": omega, "log_omega": jnp.log(omega)})
     np.testing.assert_allclose(found.mean["omega"][0], [0.1, 0.9], rtol=1e-6)
     assert found.mass.tolist() == [1.0, 0.0]
-    merged = weights.merge(found, found)
+    merged = jax.jit(weights.merge)(found, found)
     assert all(jnp.isfinite(leaf[0]).all() for leaf in jax.tree.leaves(merged) if leaf.size)
     assert not any(jnp.isnan(leaf).any() for leaf in jax.tree.leaves(merged) if leaf.size)
 
@@ -136,7 +139,7 @@ def test_the_sampler_keeps_the_largest_weights():
     exact = np.sort(logs.ravel())[::-1][:size]
     assert np.isin(kept, exact).mean() > 0.9
     assert kept[0] == exact[0]
-    k_kept, k_exact = (float(pareto.pareto_k(jnp.asarray(tail))) for tail in (kept, exact))
+    k_kept, k_exact = (float(jax.jit(pareto.pareto_k)(jnp.asarray(tail))) for tail in (kept, exact))
     assert abs(k_kept - k_exact) < 0.1
 
 
@@ -147,11 +150,14 @@ def test_a_bound_close_to_the_mean_overrules_pareto_k():
     logs = np.log(np.minimum(values, 4)).astype(np.float32)
     sizes = weights.Sizes(weights.BUCKETS, 0)
     omega = jnp.asarray(rng.dirichlet([1.0, 2.0], 2048).T, jnp.float32)
-    parts = [weights.summarise(jnp.asarray(part), {"omega": omega}, jnp.int32(2048), None, sizes) for part in logs]
-    stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *parts)
-    found = [
-        estimates.from_replicates(stacked, jnp.zeros(1), logs.size, jnp.array([1 / w])) for w in (np.inf, 1000, 8, 2)
-    ]
+
+    @jax.jit
+    def estimate(inverse_bound):
+        parts = [weights.summarise(jnp.asarray(part), {"omega": omega}, jnp.int32(2048), None, sizes) for part in logs]
+        stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *parts)
+        return estimates.from_replicates(stacked, jnp.zeros(1), logs.size, inverse_bound)
+
+    found = [estimate(jnp.array([1 / w])) for w in (np.inf, 1000, 8, 2)]
     assert [int(one.status[0]) for one in found] == [
         Status.HIGH_PARETO_K,
         Status.HIGH_PARETO_K,
