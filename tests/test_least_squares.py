@@ -10,7 +10,8 @@ from cases import thinned
 import balson_jax as balson
 
 # (rows, components): few and many, fewer rows than components, one row.
-SHAPES = [(1, 3), (5, 2), (3, 8), (30, 5), (8, 20), (60, 20), (40, 60), (50, 100), (150, 100), (12, 12)]
+SHAPES = [(1, 3), (8, 20), (150, 100)]
+OTHERS = [(5, 2), (3, 8), (30, 5), (60, 20), (40, 60), (50, 100), (12, 12)]
 PER_SHAPE = 20
 
 
@@ -40,7 +41,7 @@ def reference(design, target, total) -> float:
     return 0.5 * np.square(target - design @ value).sum()
 
 
-@thinned("shape", SHAPES[::2], SHAPES[1::2])
+@thinned("shape", SHAPES, OTHERS)
 def test_agrees_with_cvxpy(shape, x64):
     design, target, total = problems(*shape)
     solution = balson.least_squares(balson.linear_problem(design, target, total=total))
@@ -54,7 +55,7 @@ def test_agrees_with_cvxpy(shape, x64):
     assert (np.asarray(solution.gap) <= 1e-6 * (1 + expected)).all()
 
 
-@thinned("shape", SHAPES[::4], SHAPES[2::4])
+@thinned("shape", SHAPES[1:2], [*SHAPES, *OTHERS][::2])
 def test_float32_is_as_good_as_float32_can_be(shape):
     design, target, total = problems(*shape)
     with jax.enable_x64(True):
@@ -66,7 +67,7 @@ def test_float32_is_as_good_as_float32_can_be(shape):
 
 
 def test_noise_scales_the_objective_and_not_the_solution(x64):
-    design, target, total = problems(30, 5)
+    design, target, total = problems(8, 20)
     plain = balson.least_squares(balson.linear_problem(design, target, total=total))
     noisy = balson.least_squares(balson.linear_problem(design, target, total=total, noise=0.1))
     np.testing.assert_allclose(noisy.theta, plain.theta, atol=1e-9)
@@ -74,10 +75,10 @@ def test_noise_scales_the_objective_and_not_the_solution(x64):
 
 
 def test_works_inside_jit_and_vmap():
-    design, target, _ = problems(30, 5)
-    batch = balson.least_squares(balson.linear_problem(design, target))
-    mapped = jax.jit(jax.vmap(lambda a, y: balson.least_squares(balson.linear_problem(a, y)).theta))(design, target)
-    np.testing.assert_allclose(mapped, batch.theta, atol=1e-5)
+    cases = problems(30, 5)
+    batch = balson.least_squares(balson.linear_problem(*cases[:2], total=cases[2]))
+    solve = jax.vmap(lambda a, y, total: balson.least_squares(balson.linear_problem(a, y, total=total)).theta)
+    np.testing.assert_allclose(jax.jit(solve)(*cases), batch.theta, atol=1e-5)
 
 
 def test_the_bound_holds_where_the_fit_is_finer_than_rounding():

@@ -10,7 +10,6 @@ import sys
 
 import devices_worker as worker
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -32,7 +31,7 @@ def run(*command: object, devices: int) -> None:
 
 @pytest.fixture(scope="module")
 def on_one():
-    batch = balson.linear_problem(worker.DESIGN, worker.TARGETS, noise=1.0, prior=jnp.linspace(0.4, 2.0, 5))
+    batch = balson.linear_problem(worker.DESIGN, worker.TARGETS, noise=1.0, prior=worker.PRIOR)
     single = balson.linear_problem(worker.DESIGN, worker.TARGETS[0], noise=1.0)
 
     @functools.cache
@@ -62,10 +61,11 @@ def test_devices_do_not_change_the_posterior(tmp_path, on_one, options):
 def test_two_processes_give_the_same_posterior(tmp_path):
     run(EXAMPLE, "--out", tmp_path / "found.npz", devices=1)
     targets = worker.data.targets(jax.random.key(1), 64)
+    design = worker.data.polynomial_design(worker.data.inputs())
     batch = balson.fit(
-        jax.random.key(0), balson.linear_problem(worker.DESIGN, targets, noise=1.0), balson.IS(num_draws=16_384)
+        jax.random.key(0), balson.linear_problem(design, targets, noise=1.0), balson.IS(num_draws=16_384)
     )
-    one = balson.linear_problem(worker.DESIGN, worker.data.targets(jax.random.key(1), 1)[0], noise=1.0)
+    one = balson.linear_problem(design, worker.data.targets(jax.random.key(1), 1)[0], noise=1.0)
     single = balson.fit(jax.random.key(0), one, balson.IS(num_draws=65_536))
     with np.load(tmp_path / "found.npz") as found:
         np.testing.assert_allclose(found["batch"], batch.mean, rtol=1e-5, atol=1e-6)

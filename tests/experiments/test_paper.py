@@ -9,6 +9,7 @@ import re
 
 import numpy as np
 import pytest
+from cases import thinned
 from typer.testing import CliRunner
 
 import balson_jax as balson
@@ -16,11 +17,29 @@ from balson_jax import cli, metrics
 from balson_jax.experiments.paper import data, experiment, figures, published, report, sensitivity, tables
 
 SETTINGS = experiment.Settings(seed=12)
+SMALL = dataclasses.replace(SETTINGS, datasets=20, rounds=2, num_draws=512)
 
 
 @pytest.fixture(scope="module")
 def results():
+    """The experiment as the paper has it."""
     return experiment.run(SETTINGS)
+
+
+@pytest.fixture(scope="module")
+def small():
+    """The experiment on few data sets, with few draws."""
+    return experiment.run(SMALL)
+
+
+def made_up(settings=SMALL, report=lambda name: None):
+    """Return what the experiment would return, with random estimates: seven methods compile for a minute."""
+    rng = np.random.default_rng(settings.seed)
+    names = (*published.METHODS, *experiment.EXTRAS)
+    theta = {name: rng.dirichlet(np.ones(5), settings.datasets) for name in names}
+    scores = {name: experiment.score(value, settings.theta) for name, value in theta.items()}
+    mse, sparsity = ({name: pair[part] for name, pair in scores.items()} for part in (0, 1))
+    return experiment.Results(settings, theta, mse, sparsity, dict.fromkeys(published.SAMPLERS, 0))
 
 
 def holds(results) -> bool:
@@ -38,6 +57,7 @@ def holds(results) -> bool:
     return all(cells) and all(below)
 
 
+@pytest.mark.slow
 def test_the_papers_claim_holds_on_an_unseen_seed(results):
     assert holds(results)
     assert not any(results.doubtful.values())
@@ -49,45 +69,57 @@ def test_the_papers_claim_holds_over_many_seeds():
     assert holds(experiment.run(experiment.Settings(datasets=1000, seed=34)))
 
 
-def test_every_constraint_is_kept_and_the_methods_differ(results):
-    for name, theta in results.theta.items():
-        assert theta.shape == (100, 5)
+def test_scores_are_errors_of_the_curve_and_sparsity():
+    theta = np.random.default_rng(0).dirichlet(np.ones(5), 3)
+    mse, sparsity = experiment.score(theta, data.TRUE_THETA)
+    curves = np.polynomial.polynomial.polyval(np.linspace(0, 1, data.NUM_TEST), (theta - data.TRUE_THETA).T)
+    np.testing.assert_allclose(mse, np.square(curves).mean(-1), rtol=1e-3)
+    ratio = np.abs(theta).sum(-1) / np.linalg.norm(theta, axis=-1)
+    np.testing.assert_allclose(sparsity, (np.sqrt(5) - ratio) / (np.sqrt(5) - 1), rtol=1e-4)
+
+
+@pytest.mark.slow
+def test_every_constraint_is_kept_and_the_methods_differ(small):
+    for name, theta in small.theta.items():
+        assert theta.shape == (SMALL.datasets, 5)
         if name not in ("Bayesian LASSO", "OLS"):
             assert (np.abs(theta).sum(-1) <= 1 + 1e-5).all()
         if name in (*published.SAMPLERS, "IP, sum = C"):
             np.testing.assert_allclose(theta.sum(-1), 1, atol=1e-5)
     # Least squares fits the noise best and the curve worst; the truth is as sparse as the paper says.
-    assert results.mse["OLS"].mean() > results.mse["LASSO"].mean() > results.mse["IP, sum = C"].mean()
+    assert small.mse["OLS"].mean() > small.mse["LASSO"].mean() > small.mse["IP, sum = C"].mean()
     assert float(metrics.hoyer_sparsity(np.array(data.TRUE_THETA))) == pytest.approx(0.92, abs=5e-5)
 
 
-def test_the_same_seed_gives_the_same_numbers(results):
-    again = experiment.run(SETTINGS)
-    for part in ("mse", "sparsity", "theta"):
-        for name, values in getattr(results, part).items():
-            np.testing.assert_array_equal(values, getattr(again, part)[name])
-    other = experiment.run(dataclasses.replace(SETTINGS, seed=13))
-    assert all((other.mse[name] != results.mse[name]).any() for name in published.METHODS)
+@pytest.mark.slow
+def test_another_seed_gives_other_numbers(small):
+    other = experiment.run(dataclasses.replace(SMALL, seed=13))
+    assert all((other.mse[name] != small.mse[name]).any() for name in published.METHODS)
 
 
-def test_the_command_prints_and_writes_everything(results, tmp_path):
-    """With the numbers of data sets and draws that are compiled already."""
-    outcome = CliRunner().invoke(cli.app, ["paper", "--seed", "12", "--out", str(tmp_path)], catch_exceptions=False)
+@thinned("kind", ["made up"], ["run again"])
+def test_the_command_prints_and_writes_everything(kind, tmp_path, monkeypatch, request):
+    """Of another run with the same seed, which gives the same numbers."""
+    if kind == "made up":
+        monkeypatch.setattr(experiment, "run", made_up)
+    small = made_up() if kind == "made up" else request.getfixturevalue("small")
+    settings = ["--seed", "12", "--datasets", "20", "--rounds", "2", "--draws", "512"]
+    outcome = CliRunner().invoke(cli.app, ["paper", *settings, "--out", str(tmp_path)], catch_exceptions=False)
     for word in ("Table 1", "Table 2", "Table 3", "Table 4", "0.0116", "Bayesian LASSO", "report.html"):
         assert word in outcome.output
-    assert f"{results.mse['RSIRS'].mean():.4f} ±" in outcome.output
+    assert f"{small.mse['RSIRS'].mean():.4f} ±" in outcome.output
     with (tmp_path / "results.csv").open() as file:
         rows = list(csv.DictReader(file))
-    assert len(rows) == 100 * 7
+    assert len(rows) == SMALL.datasets * 7
     for name in published.METHODS:
         chosen = [row for row in rows if row["method"] == name]
-        assert [int(row["dataset"]) for row in chosen] == list(range(100))
-        np.testing.assert_allclose([float(row["mse"]) for row in chosen], results.mse[name], rtol=1e-6)
-        np.testing.assert_allclose([float(row["sparsity"]) for row in chosen], results.sparsity[name], rtol=1e-6)
+        assert [int(row["dataset"]) for row in chosen] == list(range(SMALL.datasets))
+        np.testing.assert_allclose([float(row["mse"]) for row in chosen], small.mse[name], rtol=1e-6)
+        np.testing.assert_allclose([float(row["sparsity"]) for row in chosen], small.sparsity[name], rtol=1e-6)
     with (tmp_path / "estimates.csv").open() as file:
         estimates = [row for row in csv.DictReader(file) if row["method"] == "IP, sum = C"]
     found = [[float(row[f"theta_{k}"]) for k in range(5)] for row in estimates]
-    np.testing.assert_allclose(found, results.theta["IP, sum = C"], rtol=1e-6)
+    np.testing.assert_allclose(found, small.theta["IP, sum = C"], rtol=1e-6)
     recorded = json.loads((tmp_path / "settings.json").read_text())
     assert recorded["settings"]["seed"] == 12
     assert recorded["settings"]["theta"] == list(data.TRUE_THETA)
@@ -114,20 +146,23 @@ def test_the_command_refuses_what_makes_no_sense(arguments, message):
     assert message in outcome.output
 
 
-def test_the_fourth_table_says_where_exact_least_squares_is_better(results):
-    def table(mse):
-        return tables.against_exact(dataclasses.replace(results, mse={**results.mse, experiment.EXACT: mse}))
+def test_the_fourth_table_says_where_exact_least_squares_is_better():
+    small = made_up()
 
-    perfect, terrible = table(np.zeros(100)), table(np.full(100, 1.0))
+    def table(mse):
+        return tables.against_exact(dataclasses.replace(small, mse={**small.mse, experiment.EXACT: mse}))
+
+    perfect, terrible = table(np.zeros(SMALL.datasets)), table(np.full(SMALL.datasets, 1.0))
     assert [row[3] for row in perfect.rows] == ["larger"] * 4
     assert [row[3] for row in terrible.rows] == ["smaller"] * 4
     assert "it does better than RS, IS, RSIRS, ISIRS." in perfect.note
     assert "it does worse than RS, IS, RSIRS, ISIRS." in terrible.note
-    same = table(results.mse["RS"])
+    same = table(small.mse["RS"])
     assert same.rows[0][1:4] == ("+0.0000", "1.0e+00", "not clear")
     assert "as far as these data sets can tell, as RS" in same.note
 
 
+@pytest.mark.slow
 def test_rounds_of_importance_sampling_are_isirs(results):
     """The scan takes one round after the other; ISIRS takes all in one call. Ten rounds magnify rounding."""
     fit_key = SETTINGS.keys()[1]

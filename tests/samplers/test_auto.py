@@ -88,7 +88,7 @@ def test_auto_inside_a_trace_makes_a_fixed_choice():
     np.testing.assert_allclose(inside.mean, balson.fit(KEY, problem, "tg").mean, rtol=1e-4)
 
 
-@thinned("num_components", [20], [40])
+@thinned("num_components", [], [20, 40])
 def test_auto_walks_where_no_proposal_serves(num_components):
     problem, theta = pixels(1, 2, 156, num_components, 0.01)
     found = balson.fit(KEY, problem)

@@ -34,7 +34,7 @@ def fitted(num_components: int, method: str) -> balson.Posterior:
     return balson.fit(jax.random.key(7), batch(num_components).problem(), METHODS[method])
 
 
-paper_methods = thinned("num_components, method", [(3, "rs"), (2, "is"), (3, "is")], [(2, "rs")])
+paper_methods = thinned("num_components, method", [(3, "rs"), (3, "is")], [(2, "rs"), (2, "is")])
 METHODS = {
     "rs": balson.RS(num_draws=NUM_ACCEPTED),
     "is": balson.IS(num_draws=NUM_DRAWS, points="pseudo"),
@@ -59,7 +59,7 @@ def test_moments_and_evidence_agree_with_quadrature(num_components, method):
     assert (found.status == balson.Status.OK).all()
 
 
-@pytest.mark.parametrize("num_components", [2, 3])
+@thinned("num_components", [3], [2])
 def test_quasi_random_importance_sampling_is_within_its_own_error_bars(num_components):
     # Eight replicates: t with 7 degrees of freedom exceeds 10 with probability 2e-5.
     cases, found, ratios = batch(num_components), fitted(num_components, "sobol"), []
@@ -89,7 +89,7 @@ def _densities(problem):
     return target_of(problem, Optimum(problem.vmap(simplex_optimum), None))
 
 
-@thinned("method", ["is"], ["rs"])
+@thinned("method", [], ["is", "rs"])
 def test_a_single_problem_agrees_with_quadrature(method):
     cases = batch(3)
     truths = cases.truths(quadrature.posterior)
@@ -150,7 +150,7 @@ def _marginal_cdf(cases: Batch, p: int) -> tuple[np.ndarray, np.ndarray]:
     return first, (np.cumsum(inner) - 0.5 * inner) / inner.sum()
 
 
-@pytest.mark.parametrize("num_components", [2, 3])
+@thinned("num_components", [3], [2])
 def test_acceptance_rate_is_evidence_over_envelope(num_components):
     cases, found = batch(num_components), fitted(num_components, "rs")
     for p, truth in enumerate(cases.truths(quadrature.posterior)):
@@ -159,10 +159,11 @@ def test_acceptance_rate_is_evidence_over_envelope(num_components):
         assert abs(float(found.acceptance_rate[p]) - expected) < Z * error + 1e-5
 
 
-def test_the_envelope_is_never_violated(x64):
-    """Ten million proposals over a hundred problems, against likelihoods computed in NumPy from the data."""
+@thinned("num_problems", [20], [100])
+def test_the_envelope_is_never_violated(num_problems, x64):
+    """A hundred thousand proposals a problem, against likelihoods computed in NumPy from the data."""
     rng = np.random.default_rng(5)
-    num_problems, num_rows, num_components, count = 100, 8, 4, 100 * BLOCK
+    num_rows, num_components, count = 8, 4, 100 * BLOCK
     design = rng.normal(size=(num_problems, num_rows, num_components))
     noise = 10.0 ** rng.uniform(-1, 1, num_problems)
     target = rng.normal(size=(num_problems, num_rows)) * 3
@@ -210,7 +211,7 @@ def test_paper_rounds_agree_with_the_recursion_by_quadrature(first):
     assert np.abs(plain.mean - truth.mean).max() > 0.01
 
 
-@thinned("first", ["isirs"], ["rsirs"])
+@thinned("first", [], ["isirs", "rsirs"])
 def test_without_reusing_data_the_rounds_give_the_posterior(first):
     cases = batch(3)
     for p in (0, 4):
