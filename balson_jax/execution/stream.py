@@ -70,11 +70,11 @@ def fit_stream(
     Raises:
       ValueError: naming the argument, what is wrong and what to do.
 
-    >>> import jax.numpy as jnp
-    >>> targets = np.random.default_rng(0).random((1000, 4), np.float32)
-    >>> posterior = fit_stream(jax.random.key(0), jnp.eye(4), targets, "is", chunk=256, progress=False, noise=1.0)
+    >>> from balson_jax import IS
+    >>> targets, method = np.random.default_rng(0).random((12, 3), np.float32), IS(num_draws=4000)
+    >>> posterior = fit_stream(jax.random.key(0), np.eye(3), targets, method, chunk=5, progress=False, noise=1.0)
     >>> posterior.mean.shape
-    (1000, 4)
+    (12, 3)
     """
     key = validation.typed_key(key)
     validation.require_at_least("chunk", chunk, 1)

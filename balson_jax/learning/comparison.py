@@ -89,13 +89,14 @@ def compare(
       problem: what methods fit.
       method: how problems are fitted.
 
+    >>> import jax.numpy as jnp
+    >>> from balson_jax import IS, linear_problem
     >>> x = jnp.linspace(-1, 1, 50)
-    >>> y = 0.3 + 0.7 * x**2 + 0.1 * jax.random.normal(jax.random.key(3), (50,))
-    >>> from balson_jax import linear_problem
-    >>> design = x[:, None] ** jnp.arange(4)
-    >>> problems = {f"degree {d}": linear_problem(design[:, : d + 1], y) for d in (1, 2)}
-    >>> compare(problems, key=jax.random.key(0)).names
-    ('degree 2', 'degree 1')
+    >>> y = 0.3 + 0.7 * x**2 + 0.3 * jax.random.normal(jax.random.key(3), (50,))
+    >>> powers = {"odd": jnp.array([0, 1, 3]), "even": jnp.array([0, 2, 4])}
+    >>> problems = {name: linear_problem(x[:, None] ** power, y, noise=0.3) for name, power in powers.items()}
+    >>> compare(problems, key=jax.random.key(0), method=IS(num_draws=4000)).names
+    ('even', 'odd')
     """
     is_mapping = isinstance(candidates, Mapping)
     if not is_mapping or not candidates:

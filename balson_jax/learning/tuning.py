@@ -90,9 +90,9 @@ def tune(
       method: how the grid is fitted.
       shared: whether all problems of a batch get the same, by the sum of their evidence, or each its own.
 
-    >>> from balson_jax import linear_problem
-    >>> y = jnp.array([0.9, 0.1, 0.0, 0.05])
-    >>> found = tune(jax.random.key(0), linear_problem(jnp.eye(4), y, noise=0.1), prior=[0.3, 1.0, 3.0])
+    >>> from balson_jax import IS, linear_problem
+    >>> problem = linear_problem(jnp.eye(3), jnp.array([0.9, 0.1, 0.0]), noise=0.2)
+    >>> found = tune(jax.random.key(0), problem, prior=[0.3, 1.0, 3.0], method=IS(num_draws=4000))
     >>> round(float(found.prior), 1)
     0.3
     """

@@ -52,7 +52,7 @@ class Constraint(abc.ABC):
     ...         return jnp.moveaxis(moved @ self.matrix(moved.shape[-1]).T, -1, axis)
     >>> import balson_jax as balson
     >>> problem = balson.linear_problem(jnp.eye(3), jnp.array([0.2, 0.5, 0.3]), noise=0.1, constraint=Ordered())
-    >>> mean = balson.fit(jax.random.key(0), problem).mean
+    >>> mean = balson.fit(jax.random.key(0), problem, balson.IS(num_draws=4000)).mean
     >>> bool((jnp.diff(mean) <= 0).all())
     True
     """

@@ -53,7 +53,7 @@ class Noise(abc.ABC):
     ...         return jnp.where(best < jnp.sqrt(self.small * self.large), self.small, self.large)
     >>> import balson_jax as balson
     >>> problem = balson.linear_problem(jnp.eye(3), jnp.array([0.9, 0.3, -0.4]), noise=TwoLevels(0.1, 0.5))
-    >>> balson.fit(jax.random.key(0), problem).status
+    >>> balson.fit(jax.random.key(0), problem, balson.IS(num_draws=4000)).status
     Array(0, dtype=int32)
     """
 
