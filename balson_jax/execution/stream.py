@@ -192,6 +192,8 @@ def _template(design: Any, targets: Any, options: dict[str, Any]) -> tuple[Templ
     options = {**(linear_problem.__kwdefaults__ or {}), **options}
     if options.pop("row_axes") != 1:
         raise ValueError("row_axes must be 1: fit_stream needs targets with one axis of rows")
+    if np.shape(options["noise"]) == shape[:1] == shape[-1:]:
+        options["noise"] = np.asarray(options["noise"])[None]  # one per row, also where there are as many targets
     digests = {"design": digest(np.asarray(design)), **{name: digest_tree(value) for name, value in options.items()}}
     constraint = constraints.named(options.pop("constraint"))
     shares = options.pop("total"), options.pop("prior"), options.pop("slack_prior")

@@ -163,6 +163,18 @@ def test_a_problem_of_any_kind_is_streamed(whole):
         balson.fit_stream(KEY, jax.device_put(one), TARGETS, METHOD, chunk=TOGETHER)
 
 
+def test_options_along_any_axis_of_the_targets():
+    """Options of the second axis are not taken for those of the first."""
+    targets = TARGETS.reshape(5, 2, 100)
+    options = {"total": np.array([0.8, 1.2]), "noise": np.linspace(0.5, 1.5, 5)[:, None]}
+    whole = balson.fit(KEY, balson.linear_problem(DESIGN, targets, **options), METHOD)
+    found = balson.fit_stream(KEY, DESIGN, targets, METHOD, chunk=2, progress=False, **options)
+    assert_same(found, whole, rtol=2e-4)
+    problem = balson.linear_problem(DESIGN, TARGETS[:4], noise=np.arange(1.0, 5.0))
+    with pytest.raises(ValueError, match=r"the problem's options are for a batch of shape \(4,\)"):
+        balson.fit_stream(KEY, problem, TARGETS, METHOD, chunk=4)
+
+
 def test_the_design_is_factorised_once(monkeypatch):
     calls = []
     factorise = reduction.whitened_basis

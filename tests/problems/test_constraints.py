@@ -225,7 +225,7 @@ def test_rejection_without_a_draw_falls_back_to_the_prior():
     assert found.slack is None
 
 
-def test_a_constraint_written_outside_the_package():
+def test_a_constraint_written_outside_the_package(tmp_path):
     """Nonincreasing shares, against a grid of the posterior of the free parameter."""
     rng = np.random.default_rng(3)
     design = rng.normal(size=(6, 2)) + 0.5
@@ -247,4 +247,19 @@ def test_a_constraint_written_outside_the_package():
     assert (draws[:, 0] >= draws[:, 1]).all()
     np.testing.assert_allclose(draws.sum(-1), 1.5, rtol=1e-5)
     assert "nonincreasing, sum = 1.5" in repr(found)
+    found.save(tmp_path / "ordered.npz")
+    assert repr(balson.Posterior.load(tmp_path / "ordered.npz", constraint=Ordered())) == repr(found)
     assert problem.constraint == "ordered"
+
+
+def test_constraints_are_equal_by_class_and_attributes():
+    """They are static: equal ones share compiled programs."""
+
+    class Scaled(Ordered):
+        def __init__(self, power):
+            self.power = power
+
+    assert Ordered() == Ordered()
+    assert Scaled(1) == Scaled(1)
+    assert Scaled(1) != Scaled(2)
+    assert Ordered() == "ordered" != constraints.Equal()

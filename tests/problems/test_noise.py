@@ -13,6 +13,7 @@ from cases import FAST, batch, thinned
 from scipy import special, stats
 
 import balson_jax as balson
+from balson_jax.problems.noise_posterior import mixture
 from balson_jax.targets import functions as density
 
 Z = 4.0
@@ -113,6 +114,21 @@ def test_the_mixture_over_theta(x64):
         assert float(found.std[p]) == pytest.approx(np.sqrt(w @ component.mean() - mean**2), rel=5e-3)
         assert w @ component.cdf(float(lower[p]) ** 2) == pytest.approx(0.1, abs=2e-3)
         assert w @ component.cdf(float(upper[p]) ** 2) == pytest.approx(0.9, abs=2e-3)
+
+
+def test_the_mixture_has_the_moments_of_all_draws():
+    """Few kept draws, which may be far off: the mean of the level is that of all."""
+    shape, none = jnp.full(3, 6.0), jnp.zeros(3, bool)
+    scales = jnp.stack([jnp.linspace(0.2, 4, 64), jnp.ones(64).at[0].set(900.0), jnp.full(64, 2.0)])
+    weights = jnp.full((3, 64), 1 / 64)
+    moments = jnp.array([1.1, 1.0, 1.3]), jnp.array([0.04, 0.5, 0.001]), jnp.full(3, 0.01)
+    found = mixture(shape, scales, weights, none, moments)
+    roots = jnp.sqrt(found.scales)
+    mean = (found.weights * roots).sum(-1)
+    np.testing.assert_allclose(mean, moments[0], rtol=1e-5)
+    np.testing.assert_allclose((found.weights * jnp.square(roots - mean[:, None])).sum(-1)[0], 0.04, rtol=1e-4)
+    assert (found.scales > 0).all()
+    assert jnp.isnan(mixture(shape, scales, weights, none).mean_stderr).all()
 
 
 @pytest.mark.parametrize("shape", [0.7, 1.4, 6.0, 19.9, 20.1, 900.0, 2e4])

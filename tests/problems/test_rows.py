@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -213,3 +215,22 @@ def test_streams_take_gaps_weights_and_constraints(tmp_path):
     other = options | {"noise": balson.InverseGamma(2.0, 0.2)}
     with pytest.raises(ValueError, match="different noise"):
         balson.fit_stream(KEY, design, broken, METHOD, **arguments, **other)
+
+
+def test_other_targets_for_the_same_problem():
+    """The same numbers as a new problem: whole, with gaps, with correlated noise; and nothing leaks out of a trace."""
+    covariance = 0.3 * np.eye(len(DESIGN)) + 0.1
+    for options in ({"noise": 0.5}, {"missing": "drop"}, {"noise": balson.Correlated(covariance), "missing": "drop"}):
+        first, second = TARGETS[0], np.where(np.arange(len(DESIGN)) == 2, np.nan, TARGETS[1])
+        second = second if "missing" in options else TARGETS[1]
+        problem = balson.linear_problem(DESIGN, first, **options)
+        expected = balson.linear_problem(DESIGN, second, **options)
+        for found in (problem.with_targets(second), problem.with_targets(second)):
+            for new, old in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
+                np.testing.assert_allclose(new, old, rtol=1e-4, atol=1e-5)
+    problem = balson.linear_problem(DESIGN, TARGETS[0], noise=0.5)
+    traced = jax.jit(lambda target: problem.with_targets(target).projection)(jnp.asarray(TARGETS[1]))
+    np.testing.assert_allclose(problem.with_targets(TARGETS[1]).projection, traced, rtol=1e-4, atol=1e-5)
+    with pytest.raises(ValueError, match="its last axes must be"):
+        problem.with_targets(TARGETS[0][1:])
+    assert dataclasses.replace(problem, constraint="equal").num_params == DESIGN.shape[1]
