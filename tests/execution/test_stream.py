@@ -165,7 +165,7 @@ def test_a_problem_of_any_kind_is_streamed(whole):
 
 def test_options_along_any_axis_of_the_targets():
     """Options of the second axis are not taken for those of the first."""
-    targets = TARGETS.reshape(5, 2, -1)
+    targets = TARGETS[:10].reshape(5, 2, -1)
     options = {"total": np.array([0.8, 1.2]), "noise": np.linspace(0.5, 1.5, 5)[:, None]}
     whole = balson.fit(KEY, balson.linear_problem(DESIGN, targets, **options), METHOD)
     found = balson.fit_stream(KEY, DESIGN, targets, METHOD, chunk=2, progress=False, **options)
