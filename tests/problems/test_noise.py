@@ -20,7 +20,7 @@ Z = 4.0
 PRIORS = {"scale-invariant": (0.0, 0.0), "inverse gamma": (2.0, 0.8)}
 METHODS = {
     "rs": balson.RS(num_draws=8_192, keep=4096),
-    "is": balson.IS(num_draws=1 << 17, points="pseudo", keep=4096),
+    "is": balson.IS(num_draws=1 << 20, points="pseudo", keep=32_768),
 }
 LOG_LEVELS = np.linspace(np.log(1e-3), np.log(1e3), 1500)
 
