@@ -7,14 +7,16 @@ and whose distances to 0 and to 1 are equally exact. Points are numbered, and po
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from collections.abc import Callable
 from typing import Protocol
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
-from .sobol import DEALT_BITS, sobol
+from .sobol import DEALT_BITS, seeds_of, sobol
 
 BLOCK = 1 << DEALT_BITS
 """Pseudo-random points are generated in blocks of this size. Each block has its own key."""
@@ -96,3 +98,61 @@ GENERATORS: dict[str, Points] = {"sobol": functools.partial(sobol, deal=True), "
 
 Sobol points are dealt (see ``sobol``), because samplers assign draws to slots by their positions modulo a power of two.
 """
+
+HASH_COORDINATES = 0x6B656570
+"""Seeds of coordinates from this number on are for hashes of the points' numbers."""
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class Streams:
+    """Independent sequences of points, one for each replicate, with their seeds: made once for all chunks.
+
+    Attributes:
+      keys: of the sequences, ``(R,)``.
+      seeds: of their coordinates, ``(R, dims)``; used by quasi-random points.
+      hash_seeds: two for each, ``(R, 2)``.
+      points: name of the generator.
+    """
+
+    keys: jax.Array
+    seeds: jax.Array
+    hash_seeds: jax.Array
+    points: str = dataclasses.field(metadata={"static": True})
+
+    def coordinates(self, n: int, *, start: int | jax.Array, dtype) -> Coordinates:
+        """Return points ``start, ..., start + n - 1`` of all sequences, ``(dims, R n)``, those of one together."""
+
+        def some(first, dims):
+            def own(key, seeds):
+                if self.points == "sobol":
+                    return sobol(key, dims, n, first=first, start=start, dtype=dtype, deal=True, seeds=seeds)
+                return GENERATORS[self.points](key, dims, n, first=first, start=start, dtype=dtype)
+
+            points = jax.vmap(own)(self.keys, self.seeds[:, first : first + dims])
+            return jnp.moveaxis(points, 0, 1).reshape(dims, -1)
+
+        return some
+
+
+def streams(points: str, key: jax.Array, replicates: jax.Array, dims: int) -> Streams:
+    """Return the sequences of numbered replicates that belong to a key, for points with so many coordinates."""
+    keys = jax.vmap(lambda number: jax.random.fold_in(key, number))(replicates)
+    numbers = np.concatenate([np.arange(dims), HASH_COORDINATES + np.arange(2)])
+    seeds = jax.vmap(lambda own: seeds_of(own, jnp.asarray(numbers, jnp.uint32)))(keys)
+    return Streams(keys, seeds[:, :dims], seeds[:, dims:], points)
+
+
+def hashed(seeds: jax.Array, n: int, start: int | jax.Array) -> jax.Array:
+    """Return a hash of the numbers ``start, ..., start + n - 1`` with two seeds, as unsigned integers ``(n,)``.
+
+    Two rounds of the finaliser ``lowbias32`` (Wellons 2018): good enough for choices, and many times cheaper than a
+    cryptographic generator.
+    """
+    x = jnp.asarray(start).astype(jnp.uint32) + jnp.arange(n, dtype=jnp.uint32)
+    for round_number in range(2):
+        x = x + seeds[round_number]
+        x = (x ^ (x >> 16)) * np.uint32(0x7FEB352D)
+        x = (x ^ (x >> 15)) * np.uint32(0x846CA68B)
+        x = x ^ (x >> 16)
+    return x

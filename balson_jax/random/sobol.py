@@ -18,6 +18,7 @@ import pathlib
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import lax
 
 TABLE = pathlib.Path(__file__).with_name("sobol_directions.npz")
 WIDTH = 32
@@ -34,7 +35,7 @@ def _directions() -> np.ndarray:
         return table["directions"]
 
 
-def dealt(position: jax.Array, n: int) -> jax.Array:
+def dealt(position: np.ndarray, n: int) -> np.ndarray:
     """Return the point indices at the given positions of a dealt sequence: the low bits reversed (see ``sobol``)."""
     width = min(n.bit_length() - 1, DEALT_BITS)
     number = position >> width << width
@@ -61,13 +62,15 @@ def reversed_points(dims: int, n: int, first: int = 0, start: int | jax.Array = 
     directions = _directions()[first : first + dims]
     position = jnp.asarray(start).astype(jnp.uint32)
     chosen = (position >> jnp.arange(WIDTH, dtype=jnp.uint32)) & 1
-    offset = jax.lax.reduce(chosen * directions, np.uint32(0), jax.lax.bitwise_xor, (1,))
+    offset = lax.reduce(chosen * directions, np.uint32(0), lax.bitwise_xor, (1,))
     index = jnp.arange(n, dtype=jnp.int32)
-    index = dealt(index, n) if deal else index
     points = jnp.broadcast_to(offset[:, None], (dims, n))
-    for bit in range(n.bit_length() - 1):
-        mask = (index << (WIDTH - 1 - bit)) >> (WIDTH - 1)  # all ones where the bit is set
-        points = points ^ (mask.astype(jnp.uint32) & directions[:, bit : bit + 1])
+    width = n.bit_length() - 1
+    for bit in range(width):
+        mask = lax.bitcast_convert_type((index << (WIDTH - 1 - bit)) >> (WIDTH - 1), jnp.uint32)  # ones if it is set
+        # Dealing reverses the lowest bits of the index, and so the directions that they select.
+        direction = min(width, DEALT_BITS) - 1 - bit if deal and bit < DEALT_BITS else bit
+        points = points ^ (mask & directions[:, direction : direction + 1])
     return points
 
 
@@ -77,6 +80,11 @@ def scramble(reversed_bits: jax.Array, seeds: jax.Array) -> jax.Array:
     for factor in _HASH:
         x = x ^ (x * np.uint32(factor))
     return x
+
+
+def seeds_of(key: jax.Array, coordinates: jax.Array) -> jax.Array:
+    """Return the seeds with which a key scrambles these coordinates, of the same shape."""
+    return jax.vmap(lambda number: jax.random.bits(jax.random.fold_in(key, number)))(coordinates)
 
 
 def reverse_bits(x: jax.Array) -> jax.Array:
@@ -95,6 +103,7 @@ def sobol(
     start: int | jax.Array = 0,
     dtype=jnp.float32,
     deal: bool = False,
+    seeds: jax.Array | None = None,
 ) -> jax.Array:
     """Return scrambled Sobol points ``start, ..., start + n - 1`` of the sequence that belongs to ``key``.
 
@@ -108,6 +117,7 @@ def sobol(
       deal: whether to reorder the points by reversing the lowest ten bits of their indices. Sobol points whose indices
         agree modulo a power of two lie in one part of the cube. After dealing, points whose positions agree modulo a
         power of two are spread over the whole cube.
+      seeds: ``seeds_of(key, first + jnp.arange(dims))``, if they are known already.
 
     Returns:
       Unsigned integers, ``(dims, n)``; ``points.uniform`` turns them into uniforms.
@@ -118,7 +128,7 @@ def sobol(
     """
     x = reversed_points(dims, n, first, start, deal)
     if key is not None:
-        x = scramble(x, jax.vmap(lambda d: jax.random.bits(jax.random.fold_in(key, d)))(first + jnp.arange(dims)))
+        x = scramble(x, seeds_of(key, first + jnp.arange(dims)) if seeds is None else seeds)
     x = reverse_bits(x)
     if jnp.dtype(dtype) == jnp.float64:
         # The 32 bits of the point, followed by the midpoint of its cell.

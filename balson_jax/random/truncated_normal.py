@@ -112,8 +112,7 @@ class Cut:
         rest = self.width - y
         end = self.near + self.width
         beyond = q * self.mass / _relative_density(self.near, self.width)
-        beyond = beyond * (1 - 0.5 * end * beyond)
-        rest = jnp.where(jnp.abs(beyond) * (1 + jnp.abs(end)) < 1e-3, beyond, rest)
+        rest = jnp.where(beyond * (1 + jnp.abs(end)) < 1e-3, beyond * (1 - 0.5 * end * beyond), rest)
         rest = jnp.clip(rest, 0, self.width)
         y = y + self.skipped
         return jnp.where(self.turned, rest, y), jnp.where(self.turned, y, rest)

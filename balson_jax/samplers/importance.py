@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
-from typing import Any, Self
+from typing import Self
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 
 from .. import dirichlet, validation
@@ -25,11 +25,19 @@ from .base import DEFAULT_CHUNK, DEFAULT_KEEP, REPLICATES, Sampler, num_kept
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
-    """How ``num_draws`` draws are laid out: independent replicates, each computed in chunks.
+    """How ``num_draws`` draws are laid out: independent replicates, computed side by side in chunks.
 
     Replicates have independent points; their spread gives standard errors, also of quasi-random points.
     Draw ``j`` of replicate ``r`` counts if ``j * replicates + r < num_draws``. The layout of points does not depend on
     the chunk, so neither does the result.
+
+    Attributes:
+      num_draws: of all replicates together.
+      chunk: draws computed at a time.
+      points: name of the generator.
+      diagnose_tail: whether Pareto k is wanted.
+      keep: how many draws to keep.
+      used: how many of the draws to make, a number of whole chunks that may be traced; ``None`` for all.
     """
 
     num_draws: int
@@ -37,6 +45,7 @@ class Plan:
     points: str
     diagnose_tail: bool
     keep: int
+    used: jax.Array | None = None
 
     @property
     def replicates(self) -> int:
@@ -50,9 +59,20 @@ class Plan:
 
     @property
     def chunk_size(self) -> int:
-        """How many draws of a replicate are computed at a time: ``chunk`` as a power of two, and all that are kept."""
+        """How many draws of a replicate are computed at a time, a power of two; not fewer than are kept."""
         whole = _power_of_two(self.per_replicate)
-        return min(whole, max(_power_of_two(self.chunk), unit_cube.BLOCK, self.keep // REPLICATES))
+        smallest = self.keep // REPLICATES if self.used is not None else max(unit_cube.BLOCK, self.keep // REPLICATES)
+        return min(whole, max(_power_of_two(-(-self.chunk // REPLICATES)), smallest))
+
+    @property
+    def at_a_time(self) -> int:
+        """How many draws of all replicates are computed at a time."""
+        return self.replicates * self.chunk_size
+
+    @property
+    def num_chunks(self) -> int:
+        """How many chunks there are."""
+        return -(-self.per_replicate // self.chunk_size)
 
     @property
     def sizes(self) -> running.Sizes:
@@ -89,34 +109,48 @@ def importance(
     Returns:
       The estimate.
     """
-    dtype = target.prior.dtype
-    num_chunks = -(-plan.per_replicate // plan.chunk_size)
+    own = _own_replicates(plan.replicates, axes)
+    streams = unit_cube.streams(plan.points, key, own, proposal.dims)
 
-    def replicate(index):
-        stream = jax.random.fold_in(key, index)
+    def moments_of(chunk):
+        return _chunk_moments(streams, own, chunk, target, proposal, plan, corrects, logs)
 
-        def moments_of(chunk):
-            return _chunk_moments(stream, index, chunk, target, proposal, plan, corrects, logs)
+    # Recomputed in the backward pass: gradients need no more memory than values.
+    @jax.checkpoint
+    def step(moments, chunk):
+        return running.merge(moments, moments_of(chunk)), None
 
-        # Recomputed in the backward pass: gradients need no more memory than values.
-        @jax.checkpoint
-        def step(moments, chunk):
-            return running.merge(moments, moments_of(chunk)), None
-
-        if num_chunks == 1:
-            return jax.checkpoint(moments_of)(0)
-        nothing = running.empty(target.shape[0], target.sizes(logs), plan.sizes, dtype)
-        return lax.scan(step, nothing, jnp.arange(num_chunks))[0]
-
-    parts = _map_divided(replicate, plan.replicates, axes)
+    count = target.shape[0] * len(own)
+    nothing = running.empty(count, target.sizes(logs), plan.sizes, target.prior.dtype)
+    if plan.used is not None:
+        used = plan.used // (plan.replicates * plan.chunk_size)
+        found = lax.fori_loop(0, used, lambda chunk, moments: running.merge(moments, moments_of(chunk)), nothing)
+    elif plan.num_chunks == 1:
+        found = jax.checkpoint(moments_of)(0)
+    else:
+        found = lax.scan(step, nothing, jnp.arange(plan.num_chunks))[0]
+    parts = jax.tree.map(
+        lambda leaf: jnp.moveaxis(leaf.reshape(target.shape[0], len(own), *leaf.shape[1:]), 1, 0), found
+    )
+    if axes:
+        gathered = lax.all_gather(parts, axes, tiled=True)
+        parts = jax.tree.map(lambda leaf: leaf[: plan.replicates], gathered)
     # A draw of the prior has the likelihood for its weight, and a mixture's at most that over the prior's share.
     inverse_bound = jnp.where(target.unbounded, 0, proposal.prior_share if corrects else 1)
     return from_replicates(parts, target.log_peak, plan.num_draws, inverse_bound)
 
 
+def _own_replicates(count: int, axes: tuple[str, ...]) -> jax.Array:
+    """Return the numbers of the replicates that this device computes; devices along the axes divide them."""
+    if not axes:
+        return jnp.arange(count)
+    share = -(-count // lax.psum(1, axes))
+    return jnp.minimum(lax.axis_index(axes) * share + jnp.arange(share), count - 1)
+
+
 def _chunk_moments(
-    stream: jax.Array,
-    replicate: jax.Array,
+    streams: unit_cube.Streams,
+    replicates: jax.Array,
     chunk: jax.Array | int,
     target: Target,
     proposal: Proposal,
@@ -124,31 +158,23 @@ def _chunk_moments(
     corrects: bool,
     logs: bool,
 ) -> running.Moments:
-    """Return the moments of one chunk of a replicate's draws."""
+    """Return the moments of one chunk of draws of some replicates."""
     size, dtype = plan.chunk_size, target.prior.dtype
     start = chunk * size
-    points = unit_cube.coordinates(unit_cube.GENERATORS[plan.points], stream, size, start=start, dtype=dtype)
-    log_omega, log_proposal = proposal.draw(points)
+    log_omega, log_proposal = proposal.draw(streams.coordinates(size, start=start, dtype=dtype))
     omega = jnp.exp(log_omega)
     values = target.evaluate(omega)
     log_weight = log_weights(target, values, log_omega, log_proposal if corrects else None)
-    gumbel = reservoir.gumbel(stream, size, start, dtype) if plan.sizes.slots else None
-    own_draws = (plan.num_draws - replicate + plan.replicates - 1) // plan.replicates
-    counts = start + dealt(jnp.arange(size), size) < own_draws
+    counts = jnp.asarray(size)
     if plan.num_draws % (plan.replicates * size):
-        log_weight = jnp.where(counts, log_weight, -jnp.inf)
+        own_draws = (plan.num_draws - replicates + plan.replicates - 1) // plan.replicates
+        used = start + dealt(np.arange(size), size) < own_draws[:, None]
+        log_weight, counts = jnp.where(used.reshape(-1), log_weight, -jnp.inf), used.sum(-1)
+    gumbel = None
+    if plan.sizes.slots:
+        gumbel = jax.vmap(lambda seeds: reservoir.gumbel(seeds, size, start, dtype))(streams.hash_seeds).reshape(-1)
     quantities = target.quantities(omega, values.half_square, log_omega if logs else None)
-    return running.summarise(log_weight, quantities, counts.sum(), gumbel, plan.sizes)
-
-
-def _map_divided(function: Callable[[jax.Array], Any], count: int, axes: tuple[str, ...]) -> Any:
-    """Map a function over ``0, ..., count - 1``, each device along the axes doing its share, and gather the results."""
-    if not axes:
-        return lax.map(function, jnp.arange(count))
-    share = -(-count // lax.psum(1, axes))
-    own = jnp.minimum(lax.axis_index(axes) * share + jnp.arange(share), count - 1)
-    gathered = lax.all_gather(lax.map(function, own), axes, tiled=True)
-    return jax.tree.map(lambda leaf: leaf[:count], gathered)
+    return running.summarise(log_weight, quantities, counts, gumbel, plan.sizes, len(replicates))
 
 
 @jax.tree_util.register_dataclass
@@ -202,7 +228,10 @@ class IS(Sampler):
 
     def elements(self, num_components: int) -> int:
         """Return how many numbers a problem's chunk of draws holds."""
-        return min(self.chunk, self.num_draws) * num_components
+        return self._plan(self.keep).at_a_time * num_components
+
+    def _plan(self, keep: int) -> Plan:
+        return Plan(self.num_draws, self.chunk, self.points, self.diagnose_tail, keep)
 
     def run(self, key: jax.Array, target: Target, axes: tuple[str, ...] = ()) -> Estimate:
         """Return the estimates of B problems; devices along the axes divide the draws."""
@@ -213,7 +242,7 @@ class IS(Sampler):
             key,
             target,
             DirichletProposal(alpha),
-            Plan(self.num_draws, self.chunk, self.points, self.diagnose_tail, num_kept(self.keep, target)),
+            self._plan(num_kept(self.keep, target)),
             corrects=self.proposal is not None,
             logs=self.match == "kl",
             axes=axes,

@@ -123,6 +123,8 @@ def rejection(key: jax.Array, target: Target, method: RS) -> Estimate:
     # A problem with a NaN would never accept; it spends nothing, and is reported by its status.
     hopeful = target.valid & jnp.isfinite(target.log_peak)
 
+    hash_seeds = jax.random.bits(jax.random.fold_in(key, unit_cube.HASH_COORDINATES), (2,), jnp.uint32)
+
     def unfinished(state):
         return jnp.any((state.accepted < method.num_draws) & hopeful) & (state.start < method.max_proposals)
 
@@ -135,9 +137,9 @@ def rejection(key: jax.Array, target: Target, method: RS) -> Estimate:
         # Proposals count up to the one that completes the sample.
         seen = (rank - accepts < method.num_draws) & (number < method.max_proposals)
         log_weight = jnp.where(used, jnp.zeros((), dtype), -jnp.inf)
-        gumbel = reservoir.gumbel(key, chunk, state.start, dtype) if sizes.slots else None
+        gumbel = reservoir.gumbel(hash_seeds, chunk, state.start, dtype) if sizes.slots else None
         quantities = target.quantities(found.omega, found.half_square, found.log_omega if logs else None)
-        part = running.summarise(log_weight, quantities, used.sum(-1), gumbel, sizes)
+        part = running.summarise(log_weight, quantities, used.sum(-1, keepdims=True), gumbel, sizes)
         return _State(
             state.start + chunk,
             state.accepted + used.sum(-1, dtype=jnp.int32),

@@ -51,7 +51,7 @@ class Diagnostics:
         return found
 
 
-def verdict(ess: jax.Array, k: jax.Array | None = None, num_draws: int = 0) -> jax.Array:
+def verdict(ess: jax.Array, k: jax.Array | None = None, num_draws: jax.Array | int = 0) -> jax.Array:
     """Return the ``Status`` that effective sample size and, for weighted draws, Pareto k call for."""
     low = jnp.where(ess < MIN_ESS, Status.LOW_ESS, 0)
     heavy = 0 if k is None else jnp.where(k > pareto_k_threshold(num_draws), Status.HIGH_PARETO_K, 0)

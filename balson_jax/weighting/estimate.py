@@ -79,7 +79,7 @@ def from_replicates(parts: Moments, log_peak: jax.Array, num_draws: int, inverse
     Args:
       parts: the moments.
       log_peak: the reference of the log-weights, ``(B,)``.
-      num_draws: how many draws there are in all.
+      num_draws: how many draws there are in all, or at most.
       inverse_bound: one over the largest possible weight, ``(B,)``; zero if there is no bound.
     """
     moments = combine(parts)
@@ -94,7 +94,7 @@ def from_replicates(parts: Moments, log_peak: jax.Array, num_draws: int, inverse
     k = _tail_shape(parts.buckets, num_draws)
     # A weight above a model's bound proves the bound wrong.
     holds = moments.peak + jnp.log(inverse_bound) <= ROUNDED_NATS
-    is_harmless = holds & is_bounded_tightly(acceptance_rate * inverse_bound, num_draws)
+    is_harmless = holds & is_bounded_tightly(acceptance_rate * inverse_bound, moments.count)
     k = jnp.where(is_harmless, jnp.minimum(k, 0), k)
     draws, draw_weights = reservoir.gather(parts.kept, scale / moments.mass)
     return Estimate(
@@ -104,7 +104,7 @@ def from_replicates(parts: Moments, log_peak: jax.Array, num_draws: int, inverse
         acceptance_rate=acceptance_rate,
         ess=ess,
         pareto_k=k,
-        status=verdict(ess, k, num_draws),
+        status=verdict(ess, k, moments.count),
         draws=draws,
         draw_weights=draw_weights,
     )
@@ -137,11 +137,11 @@ def _tail_shape(buckets: jax.Array, num_draws: int) -> jax.Array:
     return jax.vmap(pareto_k)(tail)
 
 
-def is_bounded_tightly(share: jax.Array, num_draws: int) -> jax.Array:
+def is_bounded_tightly(share: jax.Array, num_draws: jax.Array | int) -> jax.Array:
     """Return whether S draws show how large weights get, given the mean's share of the largest possible.
 
     Weights w bounded by W have a tail with Pareto k below zero, but few draws may not reach it. With mean m,
     ``Var(w^2) <= W^2 E[w^2]`` and ``E[w^2] >= m^2``, so the mean square has a relative standard error of at most
     ``W / (m sqrt(S))``. Where that is small the observed weights are representative.
     """
-    return share * math.sqrt(num_draws) >= 1 / SQUARES_ERROR
+    return share * jnp.sqrt(jnp.asarray(num_draws, share.dtype)) >= 1 / SQUARES_ERROR

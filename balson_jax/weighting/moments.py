@@ -20,6 +20,8 @@ from jax import lax
 from . import reservoir
 from .reservoir import Reservoir
 
+EXACT = lax.Precision.HIGHEST
+
 CANCELLATION = 1e-3
 """A variance below this share of the squared distance of the mean from the draws' centre is computed about the mean."""
 
@@ -74,89 +76,103 @@ def summarise(
     count: jax.Array,
     gumbel: jax.Array | None,
     sizes: Sizes,
+    replicates: int = 1,
 ) -> Moments:
-    """Return the moments of one chunk of draws.
+    """Return the moments of one chunk of draws, of each of R replicates apart: problems number ``B R``.
 
     Args:
-      log_weights: ``(B, L)``; ``-inf`` for draws that do not count.
+      log_weights: ``(B, L)``, L the same number of draws from each replicate, those of one together; ``-inf`` for draws
+        that do not count.
       quantities: ``"omega"`` and others, ``(n, L)`` if the problems share them, else ``(B, n, L)``.
-      count: how many of the draws count, ``(B,)`` or a scalar.
+      count: how many draws of each replicate count, ``(B, R)``, ``(R,)`` or a scalar.
       gumbel: variates of the draws, ``(L,)``, if some are to be kept.
-      sizes: how many weights and draws to keep; each is L halved some number of times, or 0.
+      sizes: how many weights and draws to keep; each is ``L / R`` halved some number of times, or 0.
+      replicates: R. All replicates of the first problem come first.
     """
+
+    def split(array):
+        return array.reshape(*array.shape[:-1], replicates, array.shape[-1] // replicates)
+
+    log_weights, quantities = split(log_weights), {name: split(values) for name, values in quantities.items()}
     peak = lax.stop_gradient(log_weights.max(-1))
     # XLA may compute the weights once for the maximum and again for the exponential, with different rounding. For huge
     # log-weights that is many nats: lower the peak by as much, and cut the exponent, so that neither do all weights
     # vanish nor does one overflow.
     peak = peak - 16 * jnp.finfo(peak.dtype).eps * jnp.abs(jnp.where(jnp.isneginf(peak), 0, peak))
-    p = jnp.exp(jnp.minimum(log_weights - jnp.where(jnp.isneginf(peak), 0, peak)[:, None], 30))
-    sums = {name: (_shared_sums if x.ndim == 2 else _own_sums)(p, x) for name, x in quantities.items()}
+    p = jnp.exp(jnp.minimum(log_weights - jnp.where(jnp.isneginf(peak), 0, peak)[..., None], 30))
+    sums = {name: (_shared_sums if x.ndim == 3 else _own_sums)(p, x) for name, x in quantities.items()}
     mass = sums["omega"][0]
-    buckets = _fold_maxima(lax.stop_gradient(log_weights), sizes.buckets)
-    kept = reservoir.empty(mass.shape[0], quantities["omega"].shape[-2], 0, mass.dtype)
+    kept = reservoir.empty(mass.size, quantities["omega"].shape[-3], 0, mass.dtype)
     if gumbel is not None:
-        kept = reservoir.select(log_weights, p, quantities["omega"], gumbel, sizes.slots)
-    return Moments(
+        kept = reservoir.select(log_weights, p, quantities["omega"], split(gumbel), sizes.slots)
+    found = Moments(
         peak=peak,
         mass=mass,
-        mass_square=jnp.einsum("bl,bl->b", p, p, precision=lax.Precision.HIGHEST),
+        mass_square=jnp.einsum("brl,brl->br", p, p, precision=EXACT),
         mean={name: found[1] for name, found in sums.items()},
         spread={name: found[2] for name, found in sums.items()},
         count=jnp.broadcast_to(count, mass.shape).astype(p.dtype),
-        buckets=buckets,
+        buckets=_fold_maxima(lax.stop_gradient(log_weights), sizes.buckets),
         kept=kept,
     )
+    own = dataclasses.replace(found, kept=None)
+    flat = jax.tree.map(lambda leaf: leaf.reshape(mass.size, *leaf.shape[2:]), own)
+    return dataclasses.replace(flat, kept=kept)
 
 
 def _fold_maxima(log_weights: jax.Array, num_buckets: int) -> jax.Array:
-    """Return the largest of each residue class of the draws' numbers modulo ``num_buckets``, ``(B, num_buckets)``."""
+    """Return the largest of each residue class of the draws' numbers modulo ``num_buckets``, on the last axis."""
     if num_buckets == 0:
-        return log_weights[:, :0]
+        return log_weights[..., :0]
     # Halves folded onto each other: a reduction over a middle axis is many times slower on a CPU.
-    while log_weights.shape[1] > num_buckets:
-        half = log_weights.shape[1] // 2
-        log_weights = jnp.maximum(log_weights[:, :half], log_weights[:, half:])
+    while log_weights.shape[-1] > num_buckets:
+        half = log_weights.shape[-1] // 2
+        log_weights = jnp.maximum(log_weights[..., :half], log_weights[..., half:])
     return log_weights
 
 
 def _shared_sums(p: jax.Array, omega: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """Return mass, mean and spread where all problems weigh the same draws: one matrix product.
+    """Return mass, ``(B, R)``, mean and spread, ``(B, R, n)``, where all problems weigh the same draws.
 
-    Squares are taken about the draws' own mean, and the spread follows by subtraction. Where that would cost more than
-    half of float32's digits, because a posterior is much narrower than the proposal, it is computed again about each
-    problem's mean.
+    It is one matrix product for each replicate. Squares are taken about the draws' own mean, and the spread follows by
+    subtraction. Where that would cost more than half of float32's digits, because a posterior is much narrower than the
+    proposal, it is computed again about each problem's mean.
     """
     centre = lax.stop_gradient(omega.mean(-1, keepdims=True))
     shifted = omega - centre
     features = jnp.concatenate([jnp.ones_like(omega[:1]), shifted, jnp.square(shifted)])
-    sums = jnp.matmul(p, features.T, precision=lax.Precision.HIGHEST)
-    mass, first, second = sums[:, 0], sums[:, 1 : 1 + omega.shape[0]], sums[:, 1 + omega.shape[0] :]
-    offset = first / _positive(mass)[:, None]
+    sums = jnp.einsum("brl,frl->brf", p, features, precision=EXACT)
+    num_values = omega.shape[0]
+    mass, first, second = sums[..., 0], sums[..., 1 : 1 + num_values], sums[..., 1 + num_values :]
+    offset = first / _positive(mass)[..., None]
     spread = second - first * offset
     cancels = spread < CANCELLATION * first * offset
 
     def about_own_mean(_):
         def one_component(row):
-            return jnp.einsum("bl,bl->b", p, jnp.square(row[0] - row[1][:, None]), precision=lax.Precision.HIGHEST)
+            return jnp.einsum("brl,brl->br", p, jnp.square(row[0] - row[1][..., None]), precision=EXACT)
 
-        return lax.map(one_component, (shifted, offset.T)).T
+        return jnp.moveaxis(lax.map(one_component, (shifted, jnp.moveaxis(offset, -1, 0))), 0, -1)
 
     spread = lax.cond(jnp.any(cancels), about_own_mean, lambda spread: spread, spread)
-    return mass, centre[:, 0] + offset, spread
+    return mass, centre[..., 0].T + offset, spread
 
 
 def _own_sums(p: jax.Array, omega: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
     """Return mass, mean and spread where each problem has its own draws, squares about the exact mean."""
     mass = p.sum(-1)
-    mean = _weighted_sum(p, omega) / _positive(mass)[:, None]
+    mean = _weighted_sum(p, omega) / _positive(mass)[..., None]
     # Once more about the mean: the rounding of the sums can exceed the width of a very narrow posterior.
-    mean = mean + _weighted_sum(p, omega - mean[:, :, None]) / _positive(mass)[:, None]
-    return mass, mean, _weighted_sum(p, jnp.square(omega - mean[:, :, None]))
+    mean = mean + _weighted_sum(p, omega - _per_draw(mean)) / _positive(mass)[..., None]
+    return mass, mean, _weighted_sum(p, jnp.square(omega - _per_draw(mean)))
+
+
+def _per_draw(mean: jax.Array) -> jax.Array:
+    return jnp.swapaxes(mean, 1, 2)[..., None]
 
 
 def _weighted_sum(p: jax.Array, values: jax.Array) -> jax.Array:
-    subscripts = "bl,kl->bk" if values.ndim == 2 else "bl,bkl->bk"
-    return jnp.einsum(subscripts, p, values, precision=lax.Precision.HIGHEST)
+    return jnp.einsum("brl,bkrl->brk", p, values, precision=EXACT)
 
 
 def _positive(mass: jax.Array) -> jax.Array:

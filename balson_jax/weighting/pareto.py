@@ -20,12 +20,12 @@ def tail_size(num_draws: int) -> int:
     return min(math.ceil(min(0.2 * num_draws, 3 * math.sqrt(num_draws))), MAX_TAIL)
 
 
-def pareto_k_threshold(num_draws: int) -> float:
+def pareto_k_threshold(num_draws: jax.Array | int) -> jax.Array:
     """Return the Pareto k above which a weighted mean is unreliable: ``min(1 - 1 / log10(S), 0.7)`` for S draws.
 
     From Vehtari et al. (2024), Pareto smoothed importance sampling.
     """
-    return min(1 - 1 / math.log10(max(num_draws, 11)), 0.7)
+    return jnp.minimum(1 - 1 / jnp.log10(jnp.maximum(jnp.asarray(num_draws, float), 11)), 0.7)
 
 
 def pareto_k(tail: jax.Array) -> jax.Array:

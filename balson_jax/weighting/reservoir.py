@@ -33,34 +33,38 @@ class Reservoir:
     values: jax.Array
 
 
-def gumbel(key: jax.Array, count: int, start: jax.Array | int, dtype) -> jax.Array:
-    """Return the Gumbel variates of draws ``start, ...``, ``(count,)``. All problems share them."""
-    bits = unit_cube.pseudo(jax.random.fold_in(key, 0x6B656570), 1, count, start=start, dtype=dtype)[0]
-    return -jnp.log(-jnp.log(unit_cube.uniform(bits, dtype)))
+def gumbel(seeds: jax.Array, count: int, start: jax.Array | int, dtype) -> jax.Array:
+    """Return the Gumbel variates of draws ``start, ...``, ``(count,)``, from two seeds. All problems share them."""
+    return -jnp.log(-jnp.log(unit_cube.uniform(unit_cube.hashed(seeds, count, start), dtype)))
 
 
 def select(log_weights: jax.Array, p: jax.Array, values: jax.Array, noise: jax.Array, num_slots: int) -> Reservoir:
-    """Return the kept draws of one chunk.
+    """Return the kept draws of one chunk of R replicates, as those of ``B R`` problems.
 
     Args:
-      log_weights: ``(B, L)``.
-      p: weights relative to the peak, ``(B, L)``.
-      values: features of the draws, ``(F, L)`` if shared by the problems, otherwise ``(B, F, L)``.
-      noise: Gumbel variates, ``(L,)``.
-      num_slots: number of slots: L divided by a power of two.
+      log_weights: ``(B, R, L)``.
+      p: weights relative to the peak, ``(B, R, L)``.
+      values: features of the draws, ``(F, R, L)`` if shared by the problems, otherwise ``(B, F, R, L)``.
+      noise: Gumbel variates, ``(R, L)``.
+      num_slots: number of slots of a replicate: L divided by a power of two.
     """
     log_weights, p, values = lax.stop_gradient((log_weights, p, values))
+    num_problems, num_replicates, length = p.shape
     score, mass = log_weights + noise, p
-    index = jnp.broadcast_to(jnp.arange(score.shape[1], dtype=jnp.int32), score.shape)
+    index = jnp.broadcast_to(jnp.arange(length, dtype=jnp.int32), score.shape)
     # Fold the second half onto the first until num_slots are left. CPUs vectorise this, unlike argmax.
-    while score.shape[1] > num_slots:
-        half = score.shape[1] // 2
-        later = score[:, half:] > score[:, :half]
-        index = jnp.where(later, index[:, half:], index[:, :half])
-        score, mass = jnp.maximum(score[:, :half], score[:, half:]), mass[:, :half] + mass[:, half:]
-    if values.ndim == 2:
-        return Reservoir(score, mass, jnp.moveaxis(jnp.take(values, index, axis=1), 1, 0))
-    return Reservoir(score, mass, jnp.take_along_axis(values, index[:, None, :], axis=2))
+    while score.shape[-1] > num_slots:
+        half = score.shape[-1] // 2
+        later = score[..., half:] > score[..., :half]
+        index = jnp.where(later, index[..., half:], index[..., :half])
+        score, mass = jnp.maximum(score[..., :half], score[..., half:]), mass[..., :half] + mass[..., half:]
+    if values.ndim == 3:
+        place = index + length * jnp.arange(num_replicates, dtype=jnp.int32)[:, None]
+        chosen = jnp.moveaxis(jnp.take(values.reshape(values.shape[0], -1), place, axis=1), 0, 2)
+    else:
+        chosen = jnp.swapaxes(jnp.take_along_axis(values, index[:, None], axis=3), 1, 2)
+    count = num_problems * num_replicates
+    return Reservoir(*(part.reshape(count, *part.shape[2:]) for part in (score, mass, chosen)))
 
 
 def merge(parts: Reservoir, scale: jax.Array) -> Reservoir:

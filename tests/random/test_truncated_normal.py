@@ -77,3 +77,11 @@ def test_draws_have_the_moments_of_a_cut_normal():
         found = low + np.asarray(from_low, np.float64)
         assert found.mean() == pytest.approx(float(mean), abs=1e-4)
         assert found.var() == pytest.approx(float(square - mean**2), abs=3e-4)
+
+
+def test_distances_from_both_ends_add_up():
+    """For all probabilities: a draw at x leaves exactly the rest of the interval."""
+    low, width = jnp.array([[-1.25], [-6.0], [0.5], [3.0], [-2.0]]), jnp.array([[3.28], [7.0], [2.0], [40.0], [0.01]])
+    below = jnp.linspace(1e-6, 1 - 1e-6, 200_001)
+    from_low, from_high = cut(low, width).quantile(below, 1 - below)
+    np.testing.assert_allclose(from_low + from_high, jnp.broadcast_to(width, from_low.shape), rtol=1e-4)

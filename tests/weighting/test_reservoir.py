@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -21,7 +23,7 @@ def test_a_slot_keeps_a_draw_in_proportion_to_its_weight():
     @jax.jit
     @jax.vmap
     def choose(key):
-        kept = reservoir.select(logs, p, values, jax.random.gumbel(key, (8,)), 2)
+        kept = reservoir.select(logs[:, None], p[:, None], values[:, None], jax.random.gumbel(key, (1, 8)), 2)
         return kept.values[0, 0], kept.mass[0]
 
     chosen, mass = choose(keys)
@@ -35,7 +37,13 @@ def test_a_slot_keeps_a_draw_in_proportion_to_its_weight():
 
 
 def test_chunks_merge_to_the_whole():
-    select, merge = jax.jit(reservoir.select, static_argnums=4), jax.jit(reservoir.merge)
+    merge = jax.jit(reservoir.merge)
+
+    @functools.partial(jax.jit, static_argnums=4)
+    def select(logs, p, values, noise, num_slots):
+        """One replicate."""
+        return reservoir.select(logs[:, None], p[:, None], values[..., None, :], noise[None], num_slots)
+
     rng = np.random.default_rng(0)
     logs, values = jnp.asarray(rng.normal(size=(3, 64)) * 3), jnp.asarray(rng.normal(size=(3, 2, 64)))
     noise, peak = jnp.asarray(rng.gumbel(size=64)), logs.max(-1, keepdims=True)
@@ -69,3 +77,17 @@ def test_kept_draws_are_worth_their_number():
     # Their mean is that of all draws, to their own error.
     mean = np.einsum("pd,pdk->pk", found.draw_weights, found.draws)
     assert (np.abs(mean - found.mean) < 4.5 * found.std / np.sqrt(worth)[:, None]).all()
+
+
+def test_replicates_keep_their_own_draws():
+    """Two replicates at once keep what each keeps alone."""
+    rng = np.random.default_rng(1)
+    logs, noise = jnp.asarray(rng.normal(size=(3, 2, 32))), jnp.asarray(rng.gumbel(size=(2, 32)))
+    own, shared = jnp.asarray(rng.normal(size=(3, 4, 2, 32))), jnp.asarray(rng.normal(size=(4, 2, 32)))
+    for values in (own, shared):
+        both = reservoir.select(logs, jnp.exp(logs), values, noise, 8)
+        for number in range(2):
+            rows = slice(number, number + 1)
+            alone = reservoir.select(logs[:, rows], jnp.exp(logs[:, rows]), values[..., rows, :], noise[rows], 8)
+            for one, two in zip(jax.tree.leaves(alone), jax.tree.leaves(both), strict=True):
+                np.testing.assert_array_equal(one, two[number::2])

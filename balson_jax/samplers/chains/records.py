@@ -86,8 +86,9 @@ class Recorder:
         moments = running.merge(moments, own)
         if not self.keep:
             return moments, kept
-        gumbel = reservoir.gumbel(key, logs.shape[1], 0, logs.dtype)
-        chosen = reservoir.select(logs, jnp.ones_like(logs), found["omega"], gumbel, self.slots)
+        gumbel = reservoir.gumbel(jax.random.bits(key, (2,), jnp.uint32), logs.shape[1], 0, logs.dtype)
+        one = jnp.zeros_like(logs)[:, None]  # one replicate of draws of equal weight
+        chosen = reservoir.select(one, one + 1, found["omega"][:, :, None], gumbel[None], self.slots)
         return moments, self._put(kept, chosen, number % self.groups)
 
     def _put(self, kept: reservoir.Reservoir, chosen: reservoir.Reservoir, group: jax.Array) -> reservoir.Reservoir:
