@@ -111,6 +111,13 @@ class Noise(abc.ABC):
         """Return whether the likelihood has no maximum, if half-squares may be as small as ``bound``."""
         return jnp.zeros(jnp.shape(bound), bool)
 
+    def precision_shape(self, num_rows: jax.Array) -> jax.Array | None:
+        """Return the shape a if the precision given theta is ``Gamma(a)`` over a rate, ``(B,)``; else ``None``.
+
+        At the likeliest level the rate is a, and it grows by one for each nat that is lost there.
+        """
+        return None
+
     def widening(self, num_rows: jax.Array, num_free: int) -> jax.Array | float:
         """Return the factor by which a Gaussian proposal is to be wider than at the likeliest level."""
         return 1.0
@@ -242,6 +249,10 @@ class InverseGamma(Noise):
     def is_unbounded(self, bound: jax.Array) -> jax.Array:
         """Return whether a perfect fit would be infinitely likely."""
         return self.scale + bound <= 0
+
+    def precision_shape(self, num_rows: jax.Array) -> jax.Array:
+        """Return ``shape + N / 2``."""
+        return self.shape + 0.5 * num_rows
 
     def widening(self, num_rows: jax.Array, num_free: int) -> jax.Array | float:
         """Return the factor for a Gaussian proposal: theta's posterior has the tails of a t distribution.

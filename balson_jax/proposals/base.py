@@ -2,11 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import jax
 
 from ..random.points import Coordinates
+
+
+class Given(NamedTuple):
+    """Draws from elsewhere whose density is wanted beside new draws.
+
+    Attributes:
+      log_omega: ``(B, K, L)``, or ``(K, L)`` if shared.
+      chosen: which of L draws are given, ``(L,)``; the others are new.
+    """
+
+    log_omega: jax.Array
+    chosen: jax.Array
 
 
 class Proposal(Protocol):
@@ -28,4 +40,12 @@ class Proposal(Protocol):
 
     def log_prob(self, log_omega: jax.Array) -> jax.Array:
         """Return the log-density of draws. Components are on the second-to-last axis."""
+        ...
+
+
+class MixableProposal(Proposal, Protocol):
+    """The interface of a proposal that can be part of a stratified mixture."""
+
+    def draw(self, points: Coordinates, given: Given | None = None) -> tuple[jax.Array, jax.Array]:
+        """Map points to draws as any proposal does; given draws are returned as they are, with their log-density."""
         ...

@@ -12,6 +12,7 @@ from jax.scipy.special import gammaln
 
 from ..random.points import Coordinates
 from ..random.simplex import dims, log_dirichlet
+from .base import Given
 
 LARGEST_LOG = 80.0
 """Exponents are clipped here, below the overflow of float32."""
@@ -33,9 +34,11 @@ class DirichletProposal:
         """The number of coordinates of a point."""
         return dims(self.alpha.shape[-1])
 
-    def draw(self, points: Coordinates) -> tuple[jax.Array, jax.Array]:
+    def draw(self, points: Coordinates, given: Given | None = None) -> tuple[jax.Array, jax.Array]:
         """Map points to ``ln omega`` and its log-density."""
         log_omega = log_dirichlet(points, self.alpha)
+        if given is not None:
+            log_omega = jnp.where(given.chosen, given.log_omega, log_omega)
         return log_omega, self.log_prob(log_omega)
 
     def log_prob(self, log_omega: jax.Array) -> jax.Array:
@@ -57,11 +60,11 @@ def log_dirichlet_density(alpha: jax.Array, log_omega: jax.Array) -> jax.Array:
     # The normalising constant by Stirling's formula. Its terms a ln a and a cancel and are left out.
     halves = 0.5 * (jnp.log(alpha).sum(-1) - jnp.log(total[..., 0]))
     constant = halves - 0.5 * (alpha.shape[-1] - 1) * math.log(2 * math.pi)
-    constant = constant - _stirling_remainder(alpha).sum(-1) + _stirling_remainder(total[..., 0])
+    constant = constant - stirling_remainder(alpha).sum(-1) + stirling_remainder(total[..., 0])
     return terms + constant[..., None]
 
 
-def _stirling_remainder(a: jax.Array) -> jax.Array:
+def stirling_remainder(a: jax.Array) -> jax.Array:
     """Return ``ln Gamma(a)`` minus Stirling's ``(a - 1/2) ln a - a + ln(2 pi) / 2``.
 
     For large a by the series ``1/(12 a) - 1/(360 a^3) + 1/(1260 a^5) - 1/(1680 a^7)`` (Abramowitz and Stegun 6.1.41).

@@ -2,12 +2,18 @@
 
 The likelihood of a linear problem is a Gaussian on the plane of the simplex. Components are drawn one by one. Each
 comes from its Gaussian conditional on the previous ones, truncated to the remaining sum (the GHK simulator of Geweke,
-Hajivassiliou and Keane; Genz 1992). Components with the smallest optimum, which are closest to the boundary, are drawn
-first. The last component takes the remainder.
+Hajivassiliou and Keane; Genz 1992). The last component takes the remainder. The density of the draws is exact, so the
+weights are exact too.
 
-Conditionals are adapted to the prior's factor ``omega^(alpha - 1)``. For ``alpha > 1`` the centre is moved to the mode
-of the product. For ``alpha < 1`` a density with the same pole at zero is mixed in, which keeps the weights bounded
-there. The density of the draws is exact for any Gaussian, so the weights are exact too.
+The conditional of a component should know the walls of the components still to come. Here it does: each of their
+factors ``omega^(e)`` is replaced by its second-order expansion in omega at the centre of the posterior (see
+``centre``), with exponents ``e = 1`` for a flat prior. The Gaussian of the likelihood and all walls has its mode at the
+centre, and its sequential conditionals follow from one QR decomposition. From the conditional of component k its own
+expanded wall is removed again, because truncation represents it exactly.
+
+The component's own factor ``omega^(alpha - 1)`` enters its conditional. For ``alpha > 1`` the Gaussian is moved and
+narrowed (see ``_Conditional.of``). For ``alpha < 1`` a density with the same pole at zero is mixed in, which keeps the
+weights bounded there. An unknown noise level is drawn too (see ``NoiseLevel``).
 """
 
 from __future__ import annotations
@@ -19,15 +25,26 @@ import jax.numpy as jnp
 from jax import lax
 
 from .. import dirichlet
+from ..random.gamma_quantile import ALPHA_MIN, unlifted
 from ..random.points import Coordinates, uniform
+from ..random.simplex import dims as dirichlet_dims
 from ..random.truncated_normal import Cut, cut
 from ..targets import Quadratic
+from .base import Given
+from .centre import Centre, find_centre
+from .dirichlet import stirling_remainder
 
 MAX_POLE_SHARE = 0.99
 """Largest share of the pole, so that the truncated Gaussian always covers the whole interval."""
 
-RIDGE = 1e-4
-"""Share of the identity in correlation matrices, which keeps them positive definite under rounding."""
+FLATTEST = 1e-3
+"""Least share of a conditional's curvature that removing its own wall leaves: differences of rounded numbers cancel."""
+
+SMALLEST_SHAPE = max(ALPHA_MIN, 0.5)
+"""Gamma variates of smaller shapes would need a second number."""
+
+INFLATION = 0.2
+"""Largest relative increase of variances, for walls that a Gaussian represents poorly."""
 
 
 @jax.tree_util.register_dataclass
@@ -37,72 +54,145 @@ class TruncatedGaussian:
 
     Attributes:
       order: component indices in the order in which they are drawn, ``(B, K)``.
-      mean: means of all components but the last, in that order, ``(B, K - 1)``.
+      pivot: point about which conditionals are expressed, all components but the last in that order, ``(B, K - 1)``.
+      centre: centre of each conditional if the previous components are at the pivot, ``(B, K - 1)``.
       gain: regression coefficients on the previous components, strictly lower triangular, ``(B, K - 1, K - 1)``.
       scale: standard deviations of the conditionals, ``(B, K - 1)``.
-      alpha: concentrations to which the conditionals are adapted, in that order, ``(B, K)``.
+      alpha: concentrations of the prior, in that order, ``(B, K)``.
+      level: of the noise, if it is unknown; then each draw has a precision of its own.
     """
 
     order: jax.Array
-    mean: jax.Array
+    pivot: jax.Array
+    centre: jax.Array
     gain: jax.Array
     scale: jax.Array
     alpha: jax.Array
+    level: NoiseLevel | None = None
     prior_share = 0.0
 
     @property
     def dims(self) -> int:
         """The number of coordinates of a point."""
-        return self.mean.shape[-1]
+        return self.pivot.shape[-1] if self.level is None else self._precision_coordinate + 1
 
-    def draw(self, points: Coordinates) -> tuple[jax.Array, jax.Array]:
-        """Map points to ``ln omega``, ``(B, K, L)``, and its log-density, ``(B, L)``."""
-        bits = points(0, self.dims)
-        below, above = uniform(bits, self.mean.dtype), uniform(~bits, self.mean.dtype)
-        num_problems, length = self.mean.shape[0], below.shape[-1]
-        tiny = jnp.log(jnp.finfo(self.mean.dtype).tiny)
+    @property
+    def _precision_coordinate(self) -> int:
+        """The coordinate that gives the precision: one that draws from the prior don't use."""
+        return dirichlet_dims(self.alpha.shape[-1])
+
+    def draw(self, points: Coordinates, given: Given | None = None) -> tuple[jax.Array, jax.Array]:
+        """Map points to ``ln omega``, ``(B, K, L)``, and its log-density, ``(B, L)``; of given draws the density.
+
+        If the noise is unknown, the density is that of omega and a precision, over the precision's given omega.
+        """
+        bits = points(0, self.pivot.shape[-1])
+        if self.level is None:
+            return self._draw(bits, given, None)
+        log_precision = self.level.draw(points(self._precision_coordinate, 1)[0], given)
+        log_omega, density = self._draw(bits, given, log_precision)
+        return log_omega, density + self.level.log_density(log_precision, log_omega)
+
+    def _draw(
+        self, bits: jax.Array, given: Given | None, log_precision: jax.Array | None
+    ) -> tuple[jax.Array, jax.Array]:
+        """Map points to ``ln omega`` and its log-density given the precision of the noise, ``(B, L)``."""
+        below, above = uniform(bits, self.pivot.dtype), uniform(~bits, self.pivot.dtype)
+        shape = (self.pivot.shape[0], below.shape[-1])
+        tiny = jnp.log(jnp.finfo(self.pivot.dtype).tiny)
+        known = () if given is None else self._ordered(given.log_omega)
+        widening = jnp.ones((), below.dtype) if log_precision is None else jnp.exp(-0.5 * log_precision)
 
         def step(carry, rows):
             deviations, left, density = carry
-            index, mean, gain, scale, alpha, below, above = rows
-            centre = mean[:, None] + jnp.einsum("bj,bjl->bl", gain, deviations, precision=lax.Precision.HIGHEST)
-            conditional = _Conditional.of(centre, scale[:, None], left, alpha[:, None])
+            index, (pivot, centre, gain, scale, alpha), below, above, *known = rows
+            moved = centre[:, None] + jnp.einsum("bj,bjl->bl", gain, deviations, precision=lax.Precision.HIGHEST)
+            conditional = _Conditional.of(moved, scale[:, None] * widening, left, alpha[:, None])
             log_x, x, left = conditional.draw(below, above)
+            if given is not None:
+                log_known, later = known
+                log_x, left = jnp.where(given.chosen, log_known, log_x), jnp.where(given.chosen, later, left)
+                x = jnp.where(given.chosen, jnp.exp(log_known), x)
             density = density + conditional.log_density(log_x, left)
-            deviations = lax.dynamic_update_index_in_dim(deviations, x - mean[:, None], index, 1)
+            deviations = lax.dynamic_update_index_in_dim(deviations, x - pivot[:, None], index, 1)
             return (deviations, left, density), log_x
 
-        zeros = jnp.zeros((num_problems, self.dims, length), self.mean.dtype)
-        start = zeros, jnp.ones_like(zeros[:, 0]), zeros[:, 0]
-        (_, left, density), log_x = self._scan(step, start, (below, above))
+        zeros = jnp.zeros((shape[0], len(bits), shape[1]), self.pivot.dtype)
+        parameters = tuple(
+            jnp.moveaxis(part, 1, 0) for part in (self.pivot, self.centre, self.gain, self.scale, self.alpha[:, :-1])
+        )
+        # Do not unroll: the compiler would fuse the steps and recompute the earlier ones for each later one.
+        rows = (jnp.arange(len(bits)), parameters, below, above, *known)
+        (_, left, density), log_x = lax.scan(step, (zeros, jnp.ones(shape, zeros.dtype), zeros[:, 0]), rows)
         last = jnp.maximum(jnp.log(left), tiny)
         ordered = jnp.concatenate([jnp.moveaxis(log_x, 0, 1), last[:, None]], axis=1)
-        return jnp.take_along_axis(ordered, jnp.argsort(self.order, -1)[:, :, None], axis=1), density
+        drawn = jnp.take_along_axis(ordered, jnp.argsort(self.order, -1)[:, :, None], axis=1)
+        return (drawn if given is None else jnp.where(given.chosen, given.log_omega, drawn)), density
 
     def log_prob(self, log_omega: jax.Array) -> jax.Array:
-        """Return the log-density, ``(B, L)``, of draws ``(B, K, L)``."""
-        num_problems = self.mean.shape[0]
-        log_omega = jnp.broadcast_to(log_omega, (num_problems, *log_omega.shape[-2:]))
-        ordered = jnp.take_along_axis(log_omega, self.order[:, :, None], axis=1)
-        omega = jnp.exp(ordered)
+        """Return the log-density, ``(B, L)``, of draws ``(B, K, L)``; if noise is unknown, at its likeliest level."""
+        length = log_omega.shape[-1]
+        bits = jnp.zeros((self.pivot.shape[-1], length), jnp.uint32)
+        return self._draw(bits, Given(log_omega, jnp.ones(length, bool)), None)[1]
+
+    def _ordered(self, log_omega: jax.Array) -> tuple[jax.Array, jax.Array]:
+        """Return the components but the last in order, and the sums of those after each, ``(K - 1, B, L)``."""
+        log_omega = jnp.broadcast_to(log_omega, (self.pivot.shape[0], *log_omega.shape[-2:]))
+        ordered = jnp.moveaxis(jnp.take_along_axis(log_omega, self.order[:, :, None], axis=1), 1, 0)
         # Sum the later components; subtracting the earlier ones from 1 would cancel.
-        rest = jnp.cumsum(omega[:, ::-1], axis=1)[:, ::-1]
-        deviations = omega[:, :-1] - self.mean[:, :, None]
-        centre = self.mean[:, :, None] + jnp.matmul(self.gain, deviations, precision=lax.Precision.HIGHEST)
+        rest = lax.cumsum(jnp.exp(ordered), reverse=True)
+        return ordered[:-1], rest[1:]
 
-        def step(total, rows):
-            _, _, _, scale, alpha, centre, log_x, left, later = rows
-            conditional = _Conditional.of(centre, scale[:, None], left, alpha[:, None])
-            return total + conditional.log_density(log_x, later), None
 
-        rows = (jnp.moveaxis(part, 1, 0) for part in (centre, ordered[:, :-1], rest[:, :-1], rest[:, 1:]))
-        return self._scan(step, jnp.zeros((num_problems, log_omega.shape[-1]), omega.dtype), tuple(rows))[0]
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class NoiseLevel:
+    """The precision of noise of unknown level, relative to the likeliest: a second unknown beside omega.
 
-    def _scan(self, step, start, rows):
-        """Scan over the components in order. A step gets the component's position, parameters and rows."""
-        parameters = (jnp.moveaxis(part, 1, 0) for part in (self.mean, self.gain, self.scale, self.alpha[:, :-1]))
-        # Do not unroll: the compiler would fuse the steps and recompute the earlier ones for each later one.
-        return lax.scan(step, start, (jnp.arange(self.dims), *parameters, *rows))
+    Integrated over it the posterior of omega has the tails of a t distribution, which no truncated Gaussian covers.
+    Given it, the posterior is Gaussian again. So both are drawn, the precision from ``Gamma(a - (K - 1) / 2) / a``,
+    which is its posterior if no wall is near, and omega given the precision. Weights are those of both: the posterior
+    times the precision's density given omega, ``Gamma(a) / (a + u)`` with u the loss of log-likelihood at the likeliest
+    level. Draws of the prior have a precision from the latter, so their bound of the weights holds.
+
+    Attributes:
+      shape: ``a``, half the number of rows plus the shape of the noise's prior, ``(B,)``.
+      quadratic: the log-likelihoods at the likeliest level.
+    """
+
+    shape: jax.Array
+    quadratic: Quadratic
+
+    @property
+    def _drawn_shape(self) -> jax.Array:
+        return jnp.maximum(self.shape - 0.5 * (self.quadratic.optimum.shape[-1] - 1), SMALLEST_SHAPE)
+
+    def draw(self, bits: jax.Array, given: Given | None) -> jax.Array:
+        """Return log-precisions, ``(B, L)``, from integer points, ``(L,)``; those of given draws given omega."""
+        new = unlifted(bits[None], self._drawn_shape[:, None])[:, 0] - jnp.log(self.shape)[:, None]
+        if given is None:
+            return new
+        rate = self.shape[:, None] + self._loss(given.log_omega)
+        return jnp.where(given.chosen, unlifted(bits[None], self.shape[:, None])[:, 0] - jnp.log(rate), new)
+
+    def log_density(self, log_precision: jax.Array, log_omega: jax.Array) -> jax.Array:
+        """Return the log-density of precisions as they are drawn, over that given omega, ``(B, L)``."""
+        shape, drawn = self.shape[:, None], self._drawn_shape[:, None]
+        loss = self._loss(log_omega)
+        # The ratio of the two densities has the constant Gamma(a) / (Gamma(b) a^(a - b)). By Stirling's formula, whose
+        # large terms cancel, its logarithm is -(b - 1/2) ln(b / a) - (a - b) plus the difference of the remainders.
+        less = shape - drawn
+        constant = -(drawn - 0.5) * jnp.log1p(-less / shape) - less
+        constant = constant + stirling_remainder(shape) - stirling_remainder(drawn)
+        change = (drawn - shape) * log_precision + jnp.exp(log_precision) * loss
+        return constant + change - shape * jnp.log1p(loss / shape)
+
+    def _loss(self, log_omega: jax.Array) -> jax.Array:
+        """Return the loss of log-likelihood of draws at the likeliest level, ``(B, L)``."""
+        away = jnp.exp(log_omega) - self.quadratic.optimum[:, :, None]
+        fitted = jnp.matmul(self.quadratic.root, away, precision=lax.Precision.HIGHEST)
+        linear = jnp.einsum("bk,bkl->bl", self.quadratic.gradient, away, precision=lax.Precision.HIGHEST)
+        return jnp.maximum(linear, 0) + 0.5 * jnp.square(fitted).sum(1)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -128,12 +218,16 @@ class _Conditional:
     @staticmethod
     def of(centre, scale, left, alpha):
         left = jnp.maximum(left, jnp.finfo(left.dtype).tiny)
-        # For alpha > 1 centre the Gaussian at the mode of N(x) x^(alpha - 1), the positive root of
-        # x^2 - centre x - (alpha - 1) scale^2. The width, and with it the tails, stay the same.
-        push = jnp.maximum(alpha - 1, 0) * jnp.square(scale)
-        moved = _root(centre, push)
-        moved = jnp.where(push > 0, jnp.minimum(moved, jnp.maximum(centre, left)), centre)
-        interval = cut(-moved / scale, left / scale)
+        # For alpha > 1 the target is N(x) x^(alpha - 1). At the root y of y^2 - centre y - alpha scale^2, which is the
+        # mean of a gamma density far below the centre, its logarithm has slope -1 / y. Choose the Gaussian with that
+        # slope at y. A share ((alpha - 1) / (alpha + 1))^2 of the prior's curvature (alpha - 1) / y^2 narrows it; all
+        # of it would make the tails of a skewed density too light. For alpha = 1 nothing changes.
+        power = jnp.maximum(alpha, 1)
+        place = jnp.maximum(_root(centre, power * jnp.square(scale)), jnp.finfo(left.dtype).tiny)
+        narrowing = jnp.square(scale / place) * (power - 1) * jnp.square((power - 1) / (power + 1))
+        narrowed = scale * lax.rsqrt(1 + narrowing)
+        moved = jnp.where(power > 1, place - jnp.square(narrowed) / place, centre)
+        interval = cut(-moved / narrowed, left / narrowed)
         # Share of the pole for alpha < 1. The target is N(x) x^(alpha - 1), with N the truncated Gaussian of mass one.
         # Let m be a typical x. Near zero the target is about N(0) x^(alpha - 1), with mass N(0) m^alpha / alpha on
         # (0, m). Elsewhere it is about N(x) m^(alpha - 1), with mass m^(alpha - 1). The odds of the pole are the ratio
@@ -141,10 +235,10 @@ class _Conditional:
         # centre >> scale, scale if centre = 0, and the decay length scale^2 / |centre| if centre << -scale.
         middle = jnp.minimum(_root(centre, jnp.square(scale)), left)
         exponent = jnp.minimum(alpha, 1)
-        at_zero = interval.log_density(jnp.zeros_like(left), left / scale) - jnp.log(scale)
+        at_zero = interval.log_density(jnp.zeros_like(left), left / narrowed) - jnp.log(narrowed)
         odds = jnp.exp(jnp.minimum(at_zero, 80)) * middle / exponent
         share = jnp.where(alpha < 1, jnp.minimum(odds / (1 + odds), MAX_POLE_SHARE), 0)
-        return _Conditional(exponent, scale, interval, left, share, middle)
+        return _Conditional(exponent, narrowed, interval, left, share, middle)
 
     def draw(self, below, above):
         """Return ``ln x``, x, and the remaining sum."""
@@ -182,67 +276,64 @@ def _root(centre: jax.Array, product: jax.Array) -> jax.Array:
     return jnp.where(centre >= 0, positive, product / jnp.where(positive > 0, positive, 1))
 
 
-def from_moments(
-    order: jax.Array, mean: jax.Array, covariance: jax.Array, prior: jax.Array, spread: float | jax.Array = 1.0
-) -> TruncatedGaussian:
-    """Return Gaussians that have the given moments before truncation.
+def exponents(prior: jax.Array) -> jax.Array:
+    """Return the exponents of the walls for concentrations: those of the prior's mode if large, at least those of 1.
 
-    Args:
-      order: component indices in the order in which they are drawn, ``(B, K)``.
-      mean: means, ``(B, K)``.
-      covariance: covariances, ``(B, K, K)``.
-      prior: concentrations of the prior, ``(B, K)``.
-      spread: factor of the standard deviations.
+    For concentrations below one they are the concentrations, those of the mode in log-ratio coordinates.
     """
-    mean, prior = (jnp.take_along_axis(part, order, -1) for part in (mean, prior))
-    covariance = jnp.take_along_axis(jnp.take_along_axis(covariance, order[:, :, None], 1), order[:, None, :], 2)
-    covariance = covariance[:, :-1, :-1]
-    variance = jnp.diagonal(covariance, axis1=-2, axis2=-1)
-    std = jnp.sqrt(jnp.maximum(variance, jnp.finfo(mean.dtype).tiny))
-    identity = jnp.eye(mean.shape[-1] - 1, dtype=mean.dtype)
-    correlation = covariance / (std[:, :, None] * std[:, None, :]) * (1 - RIDGE) + RIDGE * identity
-    lower = std[:, :, None] * jnp.linalg.cholesky(correlation)
-    diagonal = jnp.diagonal(lower, axis1=-2, axis2=-1)
-    inverse = jax.scipy.linalg.solve_triangular(lower, jnp.broadcast_to(identity, lower.shape), lower=True)
-    gain = jnp.tril(-diagonal[:, :, None] * inverse, -1)
-    return TruncatedGaussian(order, mean[:, :-1], gain, spread * diagonal, jnp.minimum(prior, 1))
+    return jnp.maximum(prior - 1, jnp.minimum(prior, 1))
 
 
 def from_quadratic(
-    quadratic: Quadratic, prior: jax.Array, *, prior_share: float, spread: float | jax.Array = 1.0
+    quadratic: Quadratic, prior: jax.Array, spread: float | jax.Array = 1.0, shape: jax.Array | None = None
 ) -> TruncatedGaussian:
-    """Return the Gaussian likelihood times a power of a Gaussian with the prior's moments.
-
-    The prior's factor makes the product proper. On the simplex's plane ``Dir(prior)`` has precision
-    ``(prior_0 + 1) diag(1 / m)``, because its covariance is ``(diag(m) - m m') / (prior_0 + 1)``.
+    """Return the proposal for Gaussian likelihoods of B problems and their prior, ``(B, K)``.
 
     Args:
-      quadratic: the likelihoods.
+      quadratic: the likelihoods, at the likeliest noise level.
       prior: concentrations, ``(B, K)``.
-      prior_share: power of the prior's Gaussian. With 1 the Gaussian includes the whole prior, and conditionals are not
-        moved for concentrations above one.
       spread: factor of the standard deviations, a number or ``(B, 1)``.
+      shape: if the noise level is unknown, the shape of the gamma distribution of its precision, ``(B,)``.
     """
-    order = jnp.argsort(quadratic.optimum, -1)
-    centre, root, gradient, prior = (
-        jnp.take_along_axis(part, order.reshape(order.shape[0], *(1,) * (part.ndim - 2), -1), -1)
-        for part in (quadratic.optimum, quadratic.root, quadratic.gradient, prior)
+    found = around(find_centre(quadratic, exponents(prior)), quadratic, prior, spread)
+    return found if shape is None else dataclasses.replace(found, level=NoiseLevel(shape, quadratic))
+
+
+def around(centre: Centre, quadratic: Quadratic, prior: jax.Array, spread: float | jax.Array) -> TruncatedGaussian:
+    """Return the proposal with walls expanded about a centre.
+
+    With precision P of likelihood and walls, in order of drawing, the conditional of component k given the previous
+    ones, with the later ones integrated out, has a precision to which its own wall contributes its stiffness d. Its
+    own wall, ``exp(z (x - c) - d (x - c)^2 / 2)`` about the centre c, is divided out.
+    """
+    order = jnp.argsort(centre.omega, -1)
+
+    def ordered(part):
+        return jnp.take_along_axis(part, order.reshape(order.shape[0], *(1,) * (part.ndim - 2), -1), -1)
+
+    pivot, slope, stiffness, alpha, root = map(
+        ordered, (centre.omega, centre.multipliers, centre.stiffness, prior, quadratic.root)
     )
-    middle = dirichlet.mean(prior)
-    stiffness = prior_share * (prior.sum(-1, keepdims=True) + 1) / middle
-    pull = stiffness * (centre - middle)
-    slope = gradient + pull
-    slope = slope[:, :-1] - slope[:, -1:]
-    count = centre.shape[-1]
+    count = pivot.shape[-1]
     # Reverse the columns, so that the last column of the triangular factor belongs to the component drawn first.
     factor = jnp.linalg.qr(_rows(root, stiffness)[:, :, ::-1], mode="r")
     diagonal = jnp.diagonal(factor, axis1=-2, axis2=-1)
-    step = jax.scipy.linalg.solve_triangular(factor, slope[:, ::-1, None], trans=1)
-    step = jax.scipy.linalg.solve_triangular(factor, step)[:, ::-1, 0]
-    gain = -(factor / diagonal[:, :, None] - jnp.eye(count - 1, dtype=centre.dtype))[:, ::-1, ::-1]
-    scale = spread / jnp.abs(diagonal[:, ::-1])
-    alpha = jnp.minimum(prior, 1) if prior_share == 1 else prior
-    return TruncatedGaussian(order, centre[:, :-1] - step, gain, scale, alpha)
+    gain = -(factor / diagonal[:, :, None] - jnp.eye(count - 1, dtype=pivot.dtype))[:, ::-1, ::-1]
+    whole = jnp.square(diagonal[:, ::-1])
+    pivot, slope, stiffness = pivot[:, :-1], slope[:, :-1], stiffness[:, :-1]
+    rest = whole - stiffness
+    precision = jnp.maximum(rest, FLATTEST * whole)
+    # A density pressed to a wall is not Gaussian: widen the conditionals if walls contribute much.
+    walls = jnp.clip(2 * (stiffness / whole).mean(-1, keepdims=True), 0, 1)
+    variance = (1 + INFLATION * walls / jnp.square(jnp.maximum(alpha[:, :-1], 1))) / precision
+    return TruncatedGaussian(
+        order=order,
+        pivot=pivot,
+        centre=(rest * pivot - slope) / precision,
+        gain=gain * (whole / precision)[:, :, None],
+        scale=spread * jnp.sqrt(variance),
+        alpha=alpha,
+    )
 
 
 def log_volume(quadratic: Quadratic | None, prior: jax.Array) -> jax.Array:

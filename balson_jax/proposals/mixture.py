@@ -9,7 +9,7 @@ import jax.numpy as jnp
 
 from ..random.points import Coordinates, uniform
 from ..random.simplex import dims, log_dirichlet
-from .base import Proposal
+from .base import Given, MixableProposal, Proposal
 from .dirichlet import log_dirichlet_density
 
 PRIOR_SHARE = 8
@@ -63,7 +63,7 @@ class DividedProposal:
     eight, and none of them may be discarded.
     """
 
-    proposal: Proposal
+    proposal: MixableProposal
     prior: jax.Array
     prior_share = 1 / PRIOR_SHARE
 
@@ -76,12 +76,9 @@ class DividedProposal:
         """Map points to ``ln omega`` and its log-density."""
         # Sobol points are dealt (see random.sobol), so every eighth point is a balanced subset, and so are the others.
         from_prior = log_dirichlet(lambda first, dims: points(first, dims)[:, ::PRIOR_SHARE], self.prior)
-        own, own_density = self.proposal.draw(lambda first, dims: _without_every(points(first, dims), PRIOR_SHARE))
-        from_prior, own = (
-            jnp.broadcast_to(part, (*self.prior.shape[:-1], *part.shape[-2:])) for part in (from_prior, own)
-        )
-        log_omega = _deal(from_prior, own)
-        density = _deal(self.proposal.log_prob(from_prior), own_density)
+        given = jnp.repeat(from_prior, PRIOR_SHARE, axis=-1)
+        chosen = jnp.arange(given.shape[-1]) % PRIOR_SHARE == 0
+        log_omega, density = self.proposal.draw(points, Given(given, chosen))
         return log_omega, _log_mixture(1 / PRIOR_SHARE, self.prior, log_omega, density)
 
     def log_prob(self, log_omega: jax.Array) -> jax.Array:
@@ -92,15 +89,3 @@ class DividedProposal:
 def _log_mixture(share: float | jax.Array, prior: jax.Array, log_omega: jax.Array, density: jax.Array) -> jax.Array:
     """Return the log-density of ``share Dir(prior) + (1 - share) q``, with ``density`` the log-density of q."""
     return jnp.logaddexp(jnp.log(share) + log_dirichlet_density(prior, log_omega), jnp.log1p(-share) + density)
-
-
-def _without_every(values: jax.Array, step: int) -> jax.Array:
-    """Return values without entries ``0, step, 2 step, ...`` of the last axis."""
-    parts = values.reshape(*values.shape[:-1], -1, step)[..., 1:]
-    return parts.reshape(*values.shape[:-1], -1)
-
-
-def _deal(first: jax.Array, others: jax.Array) -> jax.Array:
-    """Interleave along the last axis: one value of ``first``, then seven of ``others``."""
-    others = others.reshape(*first.shape, PRIOR_SHARE - 1)
-    return jnp.concatenate([first[..., None], others], -1).reshape(*first.shape[:-1], -1)

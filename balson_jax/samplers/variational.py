@@ -24,7 +24,7 @@ from ..random import points as unit_cube
 from ..random.simplex import log_dirichlet
 from ..targets import Target
 from ..weighting.estimate import Estimate
-from .base import DEFAULT_CHUNK, DEFAULT_KEEP, Sampler
+from .base import DEFAULT_CHUNK, DEFAULT_KEEP, Sampler, num_kept
 from .gaussian import plan_of
 from .importance import importance
 
@@ -76,7 +76,7 @@ class Variational(Sampler):
             final_key,
             target,
             DividedProposal(proposal, lax.stop_gradient(target.full_prior)),
-            plan_of(self, target),
+            plan_of(self, num_kept(self.keep, target)),
             corrects=True,
             logs=False,
             axes=axes,

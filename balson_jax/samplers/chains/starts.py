@@ -39,7 +39,7 @@ def starting_places(
     if quadratic is None:
         draws = jnp.exp(DirichletProposal(prior).draw(points)[0])
     else:
-        wide = gaussian.from_quadratic(quadratic, prior, prior_share=0.25, spread=2.0)
+        wide = gaussian.from_quadratic(quadratic, prior, spread=2.0)
         draws = _nearer(quadratic, jnp.exp(wide.draw(points)[0]))
     draws = draws.reshape(num_problems, num_components, 2, ensembles, half)
     # Walkers of an ensemble begin near one place: ensembles agree only once they have forgotten it.
