@@ -18,7 +18,7 @@ from rich.console import Console
 
 from .report import Result, show, write
 
-GROUPS = ("draws", "weights", "fits", "scaling", "accuracy", "strong")
+GROUPS = ("draws", "weights", "fits", "waiting", "scaling", "accuracy", "strong")
 RIVALS = ("blackjax", "numpyro", "qpax", "cvxpy")
 ON_DEMAND = {"strong"}  # takes an hour or two
 
