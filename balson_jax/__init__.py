@@ -13,8 +13,9 @@ Fit ``y = A theta + noise`` with ``theta >= 0`` and ``sum(theta) = C``, one prob
 
 Beside these: ``least_squares`` (the constrained optimum with a certified bound), ``density`` (log-likelihood and
 log-prior of draws), ``dirichlet`` (the distribution, and fits to moments), ``random`` (fast draws, drop-ins for
-``jax.random``), ``parallel`` (many devices), ``fit_stream`` (data larger than memory), ``reference`` (LASSO, interior
-point, Bayesian LASSO: what the paper compares with), ``metrics`` (error, sparsity, coverage).
+``jax.random``), ``parallel`` (many devices), ``fit_stream`` (data larger than memory), ``warm_up`` (compile ahead),
+``reference`` (LASSO, interior point, Bayesian LASSO: what the paper compares with), ``metrics`` (error, sparsity,
+coverage).
 """
 
 import sys
@@ -22,6 +23,7 @@ import sys
 from . import dirichlet, metrics, random, reference
 from .execution import parallel
 from .execution.stream import fit_stream
+from .execution.warm_up import warm_up
 from .experiments import paper as _paper  # noqa: F401
 from .fit import fit
 from .learning import Comparison, Tuning, compare, tune
@@ -95,4 +97,5 @@ __all__ = [
     "random",
     "reference",
     "tune",
+    "warm_up",
 ]

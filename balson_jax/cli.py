@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -36,6 +37,18 @@ Out = Annotated[Path, typer.Option(file_okay=False, help="Output directory for t
 @app.callback()
 def _root() -> None:
     """Bayesian least squares on the simplex."""
+    keep_compiled_programs()
+
+
+def keep_compiled_programs() -> None:
+    """Keep compiled programs in the user's cache directory, unless ``JAX_COMPILATION_CACHE_DIR`` names another."""
+    import jax
+
+    if getattr(jax.config, "jax_compilation_cache_dir", None):
+        return
+    home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    jax.config.update("jax_compilation_cache_dir", str(home / "balson_jax"))
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.2)
 
 
 @app.command()

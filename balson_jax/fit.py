@@ -42,7 +42,7 @@ def fit(key: jax.Array, problem: Problem, method: str | Sampler = "auto") -> Pos
     >>> problem = balson.linear_problem(design, jnp.array([0.8, 0.1, 1.1]), noise=0.1)
     >>> posterior = balson.fit(jax.random.key(0), problem)
     >>> posterior.method, [round(value, 1) for value in posterior.mean.tolist()]
-    ('is', [0.8, 0.2])
+    ('tg', [0.8, 0.2])
     """
     key = validation.typed_key(key)
     require_problem(problem)

@@ -24,6 +24,15 @@ def is_local(value: Any) -> bool:
     return not isinstance(value, jax.Array) or not is_concrete(value) or value.is_fully_addressable
 
 
+def is_on_cpu(value: Any) -> bool:
+    """Return whether an array's values are known and lie in the host's memory; True for ``None``."""
+    if value is None or isinstance(value, np.ndarray):
+        return True
+    if not is_concrete(value) or not is_local(value):
+        return False
+    return all(device.platform == "cpu" for device in value.devices()) and len(value.devices()) == 1
+
+
 def float_array(name: str, value: Any, dtype: Any = None) -> jax.Array:
     """Return ``value`` as a real floating array (half precision becomes float32), or raise ``ValueError``."""
     if not isinstance(value, jax.Array):

@@ -1,7 +1,8 @@
 """Climbing a ladder of methods: each problem of a batch takes the first that serves it.
 
-After each rung the problems whose result can't be trusted are gathered on the host into a smaller batch, filled up to a
-power of two so that little is compiled, and climb on: one hard problem does not slow ten thousand easy ones.
+After each rung the problems whose result can't be trusted are gathered on the host into a smaller batch and climb on:
+one hard problem does not slow ten thousand easy ones. Blocks of fixed sizes (see ``blocks``) keep a new batch, key or
+share of hard problems from compiling anything.
 """
 
 from __future__ import annotations
@@ -10,37 +11,44 @@ import dataclasses
 import math
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
-from .. import validation
 from ..posteriors.posterior import Posterior
 from ..problems.base import Problem
-from ..problems.batching import map_blocks
 from ..samplers import Rung, Sampler
-from ..samplers.auto import Outlook, prior_share
+from ..samplers.auto import Outlook
 from ..status import Status
-from ..targets import Needs, Optimum, find_optimum, target_of
-from .blocks import fit_by, fit_from
-from .placement import placement_of
+from ..targets import Needs
+from .blocks import Flat, fit_by, is_known, with_batch
+from .placement import Placement, placement_of
 
 BEYOND_REMEDY = Status.IMPROPER | Status.ROUNDING
 """Troubles that no sampler cures."""
 
-OUTLOOK_BLOCK = 1 << 14
-
 
 def fit_problem(key: jax.Array, problem: Problem, method: Sampler) -> Posterior:
     """Return the posterior by a method, or by the methods of its ladder if it has one and the data are at hand."""
-    rungs = method.rungs(problem) if _is_open(key, problem) else []
-    if not rungs:
+    rungs = method.rungs(problem)
+    placement = placement_of(problem)
+    if not rungs or not _can_climb(key, problem, placement):
         method = method.inside_trace(problem)
         return fit_by(key, problem, method.prepare(problem))
     if math.prod(problem.batch_shape) == 0:
         return _renamed(fit_by(key, problem, rungs[0].method), method_names(rungs))
-    batch = problem.batch_shape
-    found = _Climb(key, problem.flatten_batch(), rungs, method.target_ess).run()
-    return jax.tree.map(lambda leaf: jnp.asarray(leaf).reshape(batch + leaf.shape[1:]), found)
+    if placement is None:
+        found = _Climb(key, Flat(problem), rungs, method.target_ess).run()
+        return jax.device_put(with_batch(found, problem.batch_shape))
+    # Each process climbs for the problems that lie on its devices.
+    own = placement.own_problems(problem)
+    found = _Climb(key, Flat(own, placement.own_devices), rungs, method.target_ess).run()
+    return placement.spread(with_batch(found, own.batch_shape))
+
+
+def _can_climb(key: jax.Array, problem: Problem, placement: Placement | None) -> bool:
+    """Return whether the data can choose the method: they are known, and no other process holds the same problems."""
+    if placement is None:
+        return is_known(key, problem)
+    return placement.splits_problems
 
 
 def method_names(rungs: list[Rung]) -> tuple[str, ...]:
@@ -48,25 +56,20 @@ def method_names(rungs: list[Rung]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(rung.method.name for rung in rungs))
 
 
-def _is_open(key: jax.Array, problem: Problem) -> bool:
-    """Return whether values are known on this host, so that the data can choose the method."""
-    leaves = (key, *jax.tree.leaves(problem))
-    return all(validation.is_concrete(leaf) for leaf in leaves) and placement_of(problem) is None
-
-
 class _Climb:
     """The climb of a flattened batch; arrays have one entry per problem."""
 
-    def __init__(self, key: jax.Array, flat: Problem, rungs: list[Rung], target_ess: float) -> None:
+    def __init__(self, key: jax.Array, flat: Flat, rungs: list[Rung], target_ess: float) -> None:
         self.key, self.flat, self.rungs, self.target_ess = key, flat, rungs, target_ess
         self.names = method_names(rungs)
-        self.count = flat.batch_shape[0]
+        self.count = self.flat.count
         # The optima are found once for all rungs.
         needs = [rung.method.needs for rung in rungs]
-        self.optimum = find_optimum(flat, key, Needs(*(any(wanted) for wanted in zip(*needs, strict=True))))
-        self.prior_share = np.asarray(_prior_shares(flat, self.optimum))
-        self.hopeless = ~np.broadcast_to(np.asarray(flat.is_valid()), (self.count,))
+        needs = Needs(*(any(wanted) for wanted in zip(*needs, strict=True)))
+        self.optimum, self.prior_share, valid = self.flat.prepare(key, needs)
+        self.hopeless = ~valid
         self.served = np.zeros(self.count, bool)
+        self.draws = np.full(self.count, np.nan)
         self.found: Posterior | None = None
 
     def run(self) -> Posterior:
@@ -93,28 +96,25 @@ class _Climb:
         status, ess = np.asarray(part.status), np.asarray(part.ess)
         serves = (status == 0) & (ess >= self.target_ess)
         # A result that serves is replaced only by one that serves too.
-        self._store(part, chosen, serves | ~self.served[chosen])
+        stored = serves | ~self.served[chosen]
+        self._store(part, chosen, stored)
+        self.draws[chosen[stored]] = rung.method.draws_made
         self.served[chosen] |= serves
         beyond = (status & int(BEYOND_REMEDY)) > 0
         return (serves & rung.safe(ess, np.asarray(part.pareto_k))) | beyond | self.hopeless[chosen]
 
     def _outlook(self, pending: np.ndarray) -> Outlook:
+        unknown = np.full(len(pending), np.nan)
         if self.found is None:
-            unknown = np.full(len(pending), np.nan), np.full(len(pending), "")
-            return Outlook(self.prior_share[pending], *unknown)
+            return Outlook(self.prior_share[pending], unknown, unknown, np.full(len(pending), ""))
         tried = np.asarray(self.found.choice)[pending]
         names = np.asarray(["", *self.names])[tried + 1]
-        return Outlook(self.prior_share[pending], np.asarray(self.found.ess)[pending], names)
+        ess = np.asarray(self.found.ess)[pending]
+        return Outlook(self.prior_share[pending], ess, ess / self.draws[pending], names)
 
     def _fit(self, key: jax.Array, chosen: np.ndarray, method: Sampler) -> Posterior:
-        """Return the posterior of some problems; copies fill the batch up to a power of two."""
-        flat, optimum, count = self.flat, self.optimum, len(chosen)
-        if count < self.count:
-            filled = np.resize(chosen, 1 << (count - 1).bit_length())
-            flat = flat.map_leaves(lambda leaf, ndim: leaf[filled] if leaf.ndim > ndim else leaf)
-            optimum = jax.tree.map(lambda rows: rows[filled], optimum)
-        part = fit_from(key, flat, optimum, method)
-        return _renamed(jax.tree.map(lambda leaf: np.asarray(leaf)[:count], part), self.names)
+        """Return the posterior of some problems."""
+        return _renamed(self.flat.fit(key, chosen, self.optimum, method), self.names)
 
     def _store(self, part: Posterior, chosen: np.ndarray, wanted: np.ndarray) -> None:
         """Replace the results of those of the chosen problems that are wanted."""
@@ -131,11 +131,6 @@ class _Climb:
             return whole
 
         self.found = jax.tree.map(put, self.found, part)
-
-
-@jax.jit
-def _prior_shares(flat: Problem, optimum: Optimum) -> jax.Array:
-    return map_blocks(lambda flat, own: prior_share(target_of(flat, own)), flat, OUTLOOK_BLOCK, (optimum,))
 
 
 def _renamed(part: Posterior, names: tuple[str, ...]) -> Posterior:

@@ -1,7 +1,8 @@
 """Many devices: place a problem on a mesh, and ``fit`` computes it there.
 
 A batch is split over the devices, each of which fits its problems; a single problem is copied to all of them, and they
-divide its draws. The result is that of one device, to rounding, for the same method (``Auto`` makes a fixed choice).
+divide its draws. The result is that of one device, to rounding, for the same method. ``Auto`` chooses for each problem
+of a batch as on one device: each process for those on its devices. Where devices hold copies its choice is fixed.
 
 Several processes work as in all of JAX: after ``jax.distributed.initialize`` a mesh spans the devices of all of them
 (``notebooks/several_processes.py`` shows it).

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
+import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from .. import validation
@@ -48,6 +49,32 @@ class Placement(NamedTuple):
         specs = jax.tree.leaves(self.specs(problem), is_leaf=lambda leaf: isinstance(leaf, PartitionSpec))
         leaves, structure = jax.tree.flatten(problem)
         return jax.tree.unflatten(structure, [put(leaf, spec) for leaf, spec in zip(leaves, specs, strict=True)])
+
+    @property
+    def splits_problems(self) -> bool:
+        """Whether the first axis of the batch, and nothing else, is split over all devices."""
+        return not self.copies and len(self.batch) > 0 and not any(self.batch[1:])
+
+    @property
+    def own_devices(self) -> list[Any]:
+        """The devices of the mesh that belong to this process."""
+        return [device for device in self.mesh.devices.flat if device.process_index == jax.process_index()]
+
+    def own_problems(self, problem: Problem) -> Problem:
+        """Return the problems that lie on this process's devices, with NumPy arrays."""
+
+        def own(leaf, event_ndim):
+            if leaf.ndim - event_ndim < len(self.batch) or leaf.shape[0] == 1:
+                return np.asarray(leaf.addressable_data(0))
+            parts = {shard.index[0].start or 0: shard.data for shard in leaf.addressable_shards}
+            return np.concatenate([np.asarray(parts[first]) for first in sorted(parts)])
+
+        return self.place(problem).map_leaves(own)
+
+    def spread(self, own: Any) -> Any:
+        """Return arrays of this process's problems as parts of arrays of all, where the problems lie."""
+        sharding = NamedSharding(self.mesh, PartitionSpec(*self.batch))
+        return jax.tree.map(lambda leaf: jax.make_array_from_process_local_data(sharding, leaf), own)
 
 
 def placement_of(problem: Problem) -> Placement | None:

@@ -145,8 +145,7 @@ class _Stream:
             lambda values: self._fit(template, values),
             jax.ShapeDtypeStruct((self.chunk, *self.targets.shape[1:]), self.dtype),
         )
-        is_spread = self.mesh is not None and self.mesh.size > 1
-        rungs = [] if is_spread else self.method.rungs(self.problem)
+        rungs = self.method.rungs(self.problem)
         return dataclasses.replace(found, methods=method_names(rungs)) if rungs else found
 
 

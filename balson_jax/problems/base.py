@@ -90,6 +90,10 @@ class Problem(Batched):
         noise = self.noise.is_valid()
         return self.all_finite() & (self.total > 0) & noise & (self.prior > 0).all(-1) & (self.num_rows >= 1)
 
+    def canonical(self) -> Self:
+        """Return an equivalent problem on the host whose arrays have as few different shapes as possible."""
+        return self
+
     def with_targets(self, target: Any) -> Problem:
         """Return the same problem with other targets: design, noise, prior, weights and constraint stay.
 

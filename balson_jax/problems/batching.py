@@ -36,10 +36,10 @@ class Batched(abc.ABC):
         pairs = zip(leaves, self.event_ndims(), strict=True)
         return jax.tree.unflatten(structure, [function(leaf, ndim) for leaf, ndim in pairs])
 
-    def flatten_batch(self) -> Self:
+    def flatten_batch(self, arrays: Any = jnp) -> Self:
         """Return the problem with its batch as one leading axis, which leaves that all problems share don't have.
 
-        A single problem gets the axis on every leaf.
+        A single problem gets the axis on every leaf. ``arrays`` is the module of array functions, JAX's or NumPy.
         """
         batch = self.batch_shape
         count = math.prod(batch)
@@ -48,7 +48,7 @@ class Batched(abc.ABC):
             own, event = leaf.shape[: leaf.ndim - ndim], leaf.shape[leaf.ndim - ndim :]
             if count != 1 and all(size == 1 for size in own):
                 return leaf.reshape(event)
-            return jnp.broadcast_to(leaf, batch + event).reshape(count, *event)
+            return arrays.broadcast_to(leaf, batch + event).reshape(count, *event)
 
         return self.map_leaves(flatten)
 

@@ -8,6 +8,7 @@ from typing import Any, Self
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 
 from .. import validation
@@ -49,6 +50,17 @@ class LinearProblem(Problem):
     def event_ndims(self) -> list[int]:
         """Return, for each leaf, how many of its last axes belong to one problem."""
         return [2, 1, 1, 0, 0, 0, 0, *(0 for _ in jax.tree.leaves(self.noise)), 1]
+
+    def canonical(self) -> Self:
+        """Return the problem with K rows, those that are missing zero: the shapes then depend on K alone."""
+        missing = self.num_components - self.factor.shape[-2]
+        if missing <= 0:
+            return self
+        factor, projection = (
+            np.pad(part, [(0, 0)] * (part.ndim - ndim) + [(0, missing)] + [(0, 0)] * (ndim - 1))
+            for part, ndim in ((self.factor, 2), (self.projection, 1))
+        )
+        return dataclasses.replace(self, factor=factor, projection=projection)
 
     def half_squares(self, omega: jax.Array) -> jax.Array:
         """Return half the sums of squared residuals of draws ``(..., K)``, in units of the rows' noise, ``(...)``."""

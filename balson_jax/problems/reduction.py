@@ -14,12 +14,14 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from .. import validation
 from . import rows
 from .batching import Batched, map_blocks
 
@@ -46,7 +48,6 @@ class _Raw(Batched):
         return jnp.moveaxis(columns, 0, -1), rows.whiten(self.target, self.scale, self.cholesky)
 
 
-@jax.jit
 def reduce(
     design: jax.Array,
     target: jax.Array,
@@ -63,6 +64,54 @@ def reduce(
       cholesky: of the rows' covariance, ``(..., N, N)``, or ``None``.
       basis: ``Q`` of the whitened design, where known.
     """
+    arrays = design, target, scale, basis
+    if cholesky is None and shares_whitening(design, scale, None) and all(map(validation.is_on_cpu, arrays)):
+        # A few products with a small matrix: NumPy has nothing to compile for another number of targets.
+        own = [None if array is None else np.asarray(array) for array in arrays]
+        with np.errstate(all="ignore"):
+            return jax.device_put(_reduced_on_host(*own))
+    return _reduce(design, target, scale, cholesky, basis)
+
+
+def _reduced_on_host(design: Any, target: Any, scale: Any, basis: Any) -> tuple[Any, ...]:
+    """Return factor, projection, cross and rest by NumPy, in float64, for blocks of targets.
+
+    The rest of the target is what the rounded projection leaves, so ``cross`` and ``rest`` correct its rounding.
+    """
+    dtype = target.dtype
+    whitened = design.astype(np.float64) if scale is None else design * scale[..., None].astype(np.float64)
+    basis = np.linalg.qr(whitened)[0] if basis is None else basis.astype(np.float64)
+    transposed = basis.swapaxes(-1, -2)
+    if basis.ndim > 2:
+        parts = [_projected(whitened, basis, transposed, target, scale)]
+    else:
+        rows = target.reshape(-1, target.shape[-1])
+        size = max(1, REDUCED_ELEMENTS // max(rows.shape[-1], 1))
+        starts = range(0, max(len(rows), 1), size)
+        parts = [_projected(whitened, basis, transposed, rows[i : i + size], scale) for i in starts]
+    projection, cross, rest = (np.concatenate(part) for part in zip(*parts, strict=True))
+    batch = np.broadcast_shapes(target.shape[:-1], design.shape[:-2])
+    projection, cross = (part.reshape(*batch, part.shape[-1]) for part in (projection, cross))
+    return np.matmul(transposed, whitened).astype(dtype), projection, cross, rest.reshape(batch)
+
+
+def _projected(design: Any, basis: Any, transposed: Any, target: Any, scale: Any) -> tuple[Any, Any, Any]:
+    dtype = target.dtype
+    target = target.astype(np.float64) if scale is None else target * scale.astype(np.float64)
+    projection = _times(target, basis).astype(dtype)
+    outside = target - _times(projection.astype(np.float64), transposed)
+    rest = 0.5 * np.square(outside).sum(-1) + (projection * _times(outside, basis)).sum(-1)
+    return projection, _times(outside, design).astype(dtype), rest.astype(dtype)
+
+
+@jax.jit
+def _reduce(
+    design: jax.Array,
+    target: jax.Array,
+    scale: jax.Array | None,
+    cholesky: jax.Array | None,
+    basis: jax.Array | None,
+) -> tuple[jax.Array, ...]:
     raw = _Raw(design, target, scale, cholesky)
     if shares_whitening(design, scale, cholesky):
         return _factorize(*raw.whitened(), basis)
@@ -98,3 +147,10 @@ def _factorize(design: jax.Array, target: jax.Array, basis: jax.Array | None = N
     cross = cross + jnp.einsum("...n,...n->...", column, outside, precision=exact)[..., None]
     leak = jnp.einsum("...nm,...n->...m", basis, outside, precision=exact)
     return factor, projection, cross, 0.5 * jnp.square(outside).sum(-1) + (projection * leak).sum(-1)
+
+
+def _times(vectors: np.ndarray, matrix: np.ndarray) -> np.ndarray:
+    """Return the products of vectors ``(..., n)`` with a matrix ``(..., n, m)``, ``(..., m)``."""
+    if matrix.ndim == 2:
+        return np.matmul(vectors, matrix)
+    return np.matmul(vectors[..., None, :], matrix)[..., 0, :]

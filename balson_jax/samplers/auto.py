@@ -1,8 +1,8 @@
 """The method that chooses: the cheapest sampler that can be trusted, for each problem of a batch.
 
-Problems climb a ladder: importance sampling from the prior, which all problems share; a truncated Gaussian, with few
-draws and then with many; Markov chains. ``execution.ladder`` does the climbing. To change what is tried, change
-``Auto.rungs``: a rung is one line.
+Problems climb a ladder: a truncated Gaussian, with few draws and then with more (or, for models and for very many
+components, importance sampling from the prior); Markov chains. ``execution.ladder`` does the climbing. To change what
+is tried, change ``Auto.rungs``: a rung is one line.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import numpy as np
 
 from .. import dirichlet
 from ..problems.base import Problem
-from ..proposals import gaussian
+from ..proposals.gaussian import log_volume
 from ..targets import Target
 from ..weighting.estimate import Estimate
 from .base import DEFAULT_KEEP, MAX_SOBOL_COMPONENTS, Sampler, require_target_ess
@@ -26,8 +26,11 @@ from .chains.hit_and_run import HitAndRun
 from .gaussian import TG
 from .importance import IS
 
-MAX_GAUSSIAN = 16
-"""With more components a truncated Gaussian has hardly any effective draws."""
+MAX_GAUSSIAN = 64
+"""With more components a truncated Gaussian has hardly any effective draws, whatever the prior."""
+
+MAX_FIXED_GAUSSIAN = 32
+"""The same where the choice can't depend on the data."""
 
 OPTIMISM = 3.0
 """Margin for small samples. They miss rare large weights, and so overestimate the share of effective draws."""
@@ -35,7 +38,7 @@ OPTIMISM = 3.0
 SAFE_PARETO_K = 0.5
 """Above this k the weights have infinite variance and ESS is optimistic; try the next method."""
 
-FEW_DRAWS, MANY_DRAWS = 2048, 65_536
+FEW_DRAWS, SOME_DRAWS, MANY_DRAWS = 2048, 8192, 65_536
 MAX_MOVES = 1 << 16
 
 
@@ -45,11 +48,13 @@ class Outlook(NamedTuple):
     Attributes:
       prior_share: rough share of draws from the prior that would be effective.
       ess: effective draws of the best result so far; NaN if there is none.
+      share: the same as a share of its draws; NaN for chains.
       method: name of the method that made it; empty if there is none.
     """
 
     prior_share: np.ndarray
     ess: np.ndarray
+    share: np.ndarray
     method: np.ndarray
 
 
@@ -75,13 +80,15 @@ class Auto(Sampler):
 
     Enough is ``target_ess``. A result is trusted if its status is ``OK``. If a later method remains, Pareto k must also
     be below 0.5, and a run with few draws needs three times the target.
-    In this order: ``IS`` from the prior, unless the data are plainly too strong for it; ``TG``, for linear problems
-    with up to 16 components (a model may have several peaks, of which ``TG`` would see one); ``HitAndRun``.
+    First ``TG``, with more and more draws as long as that promises enough; then ``HitAndRun``. A model may have several
+    peaks, of which ``TG`` would see one. Models, and problems with more than 64 components, begin with ``IS``, unless
+    the data are plainly too strong for it.
     ``posterior.method`` tells which was used. Problems that no method could serve are flagged in ``status``: with
     ``BUDGET`` if there were fewer effective draws than asked for.
 
-    Where the choice can't depend on the data, inside ``jit``, ``vmap`` or ``grad``, or for a problem spread over a mesh
-    of devices, it is ``TG()`` for linear problems up to 16 components, ``HitAndRun()`` above, ``IS()`` for models.
+    Where the choice can't depend on the data, inside ``jit``, ``vmap`` or ``grad``, or where several devices divide the
+    draws of a problem, it is ``TG()`` for linear problems up to 32 components, ``HitAndRun()`` above, and ``IS()`` for
+    models.
 
     Attributes:
       target_ess: how many effective draws each problem is to have.
@@ -103,24 +110,26 @@ class Auto(Sampler):
     def rungs(self, problem: Problem) -> list[Rung]:
         """Return the methods to try, the cheapest first."""
         common: dict[str, Any] = {"match": self.match, "keep": self.keep}
-        few, many = max(FEW_DRAWS, self.keep), max(MANY_DRAWS, self.keep)
         num_components = problem.num_components
-        prior = IS(num_draws=max(MANY_DRAWS // 2, self.keep), points=_points(num_components), **common)
-        rungs = [Rung(prior, lambda known: known.prior_share * prior.num_draws * OPTIMISM >= self.target_ess)]
+        walk = Rung(HitAndRun(target_ess=self.target_ess, max_moves=MAX_MOVES, **common).prepare(problem))
         if problem.is_linear and num_components <= MAX_GAUSSIAN:
-            # Few draws that just reach the target may be lucky. Many are worth trying if few promise enough.
-            rungs += [
-                Rung(
-                    TG(num_draws=few, **common),
-                    safe=lambda ess, k: (ess >= OPTIMISM * self.target_ess) & ~(k > SAFE_PARETO_K),
-                ),
-                Rung(
-                    TG(num_draws=many, **common),
-                    lambda known: (known.method == TG.name) & (known.ess / few * many >= OPTIMISM * self.target_ess),
-                ),
-            ]
-        walk = HitAndRun(target_ess=self.target_ess, max_moves=MAX_MOVES, **common).prepare(problem)
-        return [*rungs, Rung(walk)]
+            few, many = max(FEW_DRAWS, self.keep), max(MANY_DRAWS, self.keep)
+            # One program serves few and many draws: how many to make is an argument.
+            gaussian = TG(num_draws=many, chunk=few, **common)
+            # Few draws that just reach the target may be lucky. More are worth trying if few promise enough.
+            draws = sorted({few, max(SOME_DRAWS, few), many})
+            return [*(self._gaussian_rung(gaussian, number, few) for number in draws), walk]
+        prior = IS(num_draws=max(MANY_DRAWS // 2, self.keep), points=_points(num_components), **common)
+        return [Rung(prior, lambda known: known.prior_share * prior.num_draws * OPTIMISM >= self.target_ess), walk]
+
+    def _gaussian_rung(self, method: TG, draws: int, few: int) -> Rung:
+        """Return the rung that makes some of a method's draws; ``few`` are those of the first."""
+        wanted = OPTIMISM * self.target_ess
+        return Rung(
+            dataclasses.replace(method, used=np.int32(draws)),
+            lambda known: (draws == few) | ((known.method == TG.name) & (known.share * draws >= wanted)),
+            lambda ess, k: ((ess >= wanted) | (draws == method.num_draws)) & ~(k > SAFE_PARETO_K),
+        )
 
     def inside_trace(self, problem: Problem) -> Sampler:
         """Return the method for problems whose values are not known."""
@@ -129,7 +138,7 @@ class Auto(Sampler):
     def _fixed(self, is_linear: bool, num_components: int) -> Sampler:
         if not is_linear:
             return IS(points=_points(num_components), match=self.match, keep=self.keep)
-        if num_components <= MAX_GAUSSIAN:
+        if num_components <= MAX_FIXED_GAUSSIAN:
             return TG(match=self.match, keep=self.keep)
         return HitAndRun(target_ess=self.target_ess, match=self.match, keep=self.keep, walls="none")
 
@@ -144,13 +153,13 @@ def _points(num_components: int) -> str:
 
 
 def prior_share(target: Target) -> jax.Array:
-    """Return roughly which share of draws from the prior would be effective, ``(B,)``.
+    """Return roughly which share of draws from the prior would be effective, ``(B,)``; 1 where nothing is known.
 
     For a Gaussian prior and likelihood in d dimensions the share is the ratio of the posterior's volume to the prior's,
     times ``2^(d/2)``: with prior N(0, s^2) and weights of width t << s, ``E[w]^2 / E[w^2] = sqrt(2) t / s`` in each.
     """
-    if not target.is_linear:
+    if not target.is_linear or target.shape[1] <= MAX_GAUSSIAN:  # no method asks for it
         return jnp.ones(target.shape[0], target.prior.dtype)
-    both, alone = (gaussian.log_volume(part, target.full_prior) for part in (target.quadratic(), None))
+    both, alone = (log_volume(part, target.full_prior) for part in (target.quadratic(), None))
     free = target.shape[1] - 1
     return jnp.exp(jnp.minimum(both - alone + 0.5 * free * math.log(2), 0))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import abc
 import dataclasses
+import math
 from typing import Any, ClassVar, Self
 
 import jax
@@ -109,6 +110,12 @@ class Sampler(abc.ABC):
     def is_sharpened(self) -> bool:
         """Whether the answer counts the data more than once, and is not the posterior."""
         return False
+
+    @property
+    def draws_made(self) -> float:
+        """Number of weighted draws of a problem; NaN if it is not fixed, as for chains."""
+        used = getattr(self, "used", None)
+        return float(getattr(self, "num_draws", math.nan) if used is None else used)
 
     def prepare(self, problem: Problem) -> Self:
         """Return the method suited to a problem, or raise ``ValueError`` with a remedy if it can't serve it."""

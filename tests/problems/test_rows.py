@@ -11,8 +11,8 @@ import pytest
 from cases import DESIGN, FAST, TARGETS, thinned
 
 import balson_jax as balson
-from balson_jax.execution.blocks import fit_from
-from balson_jax.problems.reduction import reduce
+from balson_jax.execution.blocks import _fit_many
+from balson_jax.problems.reduction import _reduce
 
 KEY = jax.random.key(0)
 METHOD = FAST["is"]
@@ -73,21 +73,21 @@ def test_targets_with_other_gaps_compile_nothing():
         return np.where(rng.uniform(size=TARGETS.shape) < 0.3, np.nan, TARGETS)
 
     fit(DESIGN, gappy(0), noise=0.4, missing="drop")
-    sizes = reduce._cache_size(), fit_from._cache_size()
+    sizes = _reduce._cache_size(), _fit_many._cache_size()
     for seed in (1, 2, 3):
         fit(DESIGN, gappy(seed), noise=0.4, missing="drop")
-    assert (reduce._cache_size(), fit_from._cache_size()) == sizes
+    assert (_reduce._cache_size(), _fit_many._cache_size()) == sizes
 
 
 def test_many_blocks_of_gappy_targets(monkeypatch):
     targets = np.where(RNG.uniform(size=(7, NUM_ROWS)) < 0.2, np.nan, TARGETS[0])
     whole = balson.linear_problem(DESIGN, targets, missing="drop")
     monkeypatch.setattr("balson_jax.problems.reduction.REDUCED_ELEMENTS", 2 * DESIGN.size)
-    reduce.clear_cache()
+    _reduce.clear_cache()
     try:
         blocks = balson.linear_problem(DESIGN, targets, missing="drop")
     finally:
-        reduce.clear_cache()
+        _reduce.clear_cache()
     for one, other in zip(jax.tree.leaves(whole), jax.tree.leaves(blocks), strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)
 

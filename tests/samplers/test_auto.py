@@ -16,8 +16,8 @@ KEY = jax.random.key(7)
 Z = 4
 
 
-def test_auto_takes_the_cheapest_method_that_serves():
-    """Weak, strong and hopeless problems in one batch; each gets its own method and its own status."""
+def test_weak_strong_and_hopeless_problems_in_one_batch():
+    """Each gets its own status; one program serves them all."""
     rng = np.random.default_rng(0)
     design = spectra(rng, 40, 4)
     levels = np.array([3.0, 3.0, 0.003, 0.003, 0.5])
@@ -25,21 +25,49 @@ def test_auto_takes_the_cheapest_method_that_serves():
     targets = theta @ design.T + levels[:, None] * rng.normal(size=(5, 40))
     targets[4] += 1e7  # rounding in float32 is larger than the noise
     found = balson.fit(KEY, balson.linear_problem(design, targets, noise=levels))
-    assert found.method[:4].tolist() == ["is", "is", "tg", "tg"]
+    assert found.method[:4].tolist() == ["tg"] * 4
     assert (found.ess[:4] >= 400).all()
     assert (found.status[:4] == 0).all()
     assert balson.Status.ROUNDING in balson.Status(int(found.status[4]))
     assert found.batch_shape == (5,)
     assert found[2].method == "tg"
     # Rounding is beyond remedy: the first method that was tried stays.
-    assert found.method[4] == "is"
-    assert "is: 3, tg: 2" in repr(found)
+    assert found.method[4] == "tg"
+
+
+@pytest.mark.slow
+def test_every_problem_gets_the_method_that_serves_it():
+    """Twenty components: a flat prior is served by a proposal, a sparse one needs chains."""
+    rng = np.random.default_rng(0)
+    design = spectra(rng, 60, 20)
+    targets = rng.dirichlet(np.full(20, 0.3), 2) @ design.T + 0.01 * rng.normal(size=(2, 60))
+    prior = np.array([1.0, 0.3])[:, None] * np.ones(20)
+    found = balson.fit(KEY, balson.linear_problem(design, targets, noise=0.01, prior=prior))
+    assert found.method.tolist() == ["tg", "hit_and_run"]
+    assert (found.ess >= 400).all()
+    assert (found.status == 0).all()
+    assert found[1].method == "hit_and_run"
+    assert "tg: 1, hit_and_run: 1" in repr(found)
+
+
+@pytest.mark.slow
+def test_the_verdict_does_not_depend_on_the_key():
+    """Pixels in corners, on edges and inside, of unknown noise: status and method agree for 99 % of them."""
+    rng = np.random.default_rng(3)
+    design = spectra(rng, 60, 4)
+    theta = rng.dirichlet(np.full(4, 0.3), 500)
+    targets = theta @ design.T + 0.02 * rng.normal(size=(500, 60))
+    fits = [balson.fit(jax.random.key(key), balson.linear_problem(design, targets)) for key in range(4)]
+    verdicts = np.stack([np.char.add(fit.method, np.asarray(fit.status).astype(str)) for fit in fits])
+    assert (verdicts == verdicts[0]).all(0).mean() > 0.99
+    assert (np.stack([fit.pareto_k for fit in fits]) > 0.5).mean() < 0.01
 
 
 @pytest.mark.parametrize("keep", [0, 512, 4096, 65_536])
 def test_every_rung_keeps_the_same_number_of_draws(keep):
     rungs = balson.Auto(keep=keep).rungs(balson.linear_problem(np.eye(3), np.ones(3) / 3))
-    assert [rung.method.name for rung in rungs] == ["is", "tg", "tg", "hit_and_run"]
+    assert {rung.method.name for rung in rungs[:-1]} == {"tg"}
+    assert rungs[-1].method.name == "hit_and_run"
     assert {rung.method.keep for rung in rungs} == {keep}
     assert all(getattr(rung.method, "num_draws", keep) >= keep for rung in rungs)
 
@@ -52,7 +80,7 @@ def test_problems_that_climb_keep_many_draws():
     levels = np.array([3.0, 0.003])
     targets = rng.dirichlet(np.ones(4), 2) @ design.T + levels[:, None] * rng.normal(size=(2, 40))
     found = balson.fit(KEY, balson.linear_problem(design, targets, noise=levels), balson.Auto(keep=4096))
-    assert found.method.tolist() == ["is", "tg"]
+    assert found.method.tolist() == ["tg", "tg"]
     assert found.draws.shape == (2, 4096, 4)
     np.testing.assert_allclose(found.draw_weights.sum(-1), 1, rtol=1e-5)
 
@@ -90,7 +118,7 @@ def test_auto_inside_a_trace_makes_a_fixed_choice():
 
 @thinned("num_components", [], [20, 40])
 def test_auto_walks_where_no_proposal_serves(num_components):
-    problem, theta = pixels(1, 2, 156, num_components, 0.01)
+    problem, theta = pixels(1, 2, 156, num_components, 0.01, prior=0.5)
     found = balson.fit(KEY, problem)
     assert found.method.tolist() == ["hit_and_run"] * 2
     found.raise_for_status()

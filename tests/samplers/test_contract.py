@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import sys
 
 import chex
 import jax
@@ -16,7 +15,7 @@ from cases import DESIGN, FAST, TARGETS, TOGETHER, thinned
 from examples.metropolis import Metropolis
 
 import balson_jax as balson
-from balson_jax.execution.blocks import fit_from
+from balson_jax.execution import blocks
 from balson_jax.targets import find_optimum
 
 SMALL = {
@@ -68,7 +67,7 @@ def assert_same(name, found, expected):
 
 @thinned("name", [], ["is", "rs", "rsirs", "isirs", *STRONG])
 def test_jit_equals_eager(name):
-    eager = fit_from.__wrapped__(KEY, problem(), find_optimum(problem(), KEY, SMALL[name].needs), SMALL[name])
+    eager = blocks.fit_from.__wrapped__(KEY, problem(), find_optimum(problem(), KEY, SMALL[name].needs), SMALL[name])
     assert_same(name, eager, single_fit(name))
 
 
@@ -113,25 +112,25 @@ def test_own_designs_and_batch_axes(name):
 
 @thinned("name", ["is"], ["isirs", *STRONG])
 def test_more_problems_than_a_block_holds(name, monkeypatch):
-    method, module, sizes = SMALL[name], sys.modules["balson_jax.execution.blocks"], []
+    method, sizes = SMALL[name], []
     whole = balson.fit(KEY, problem(TARGETS), method)
     elements = method.elements(NUM_COMPONENTS) // (NUM_COMPONENTS if method.draws_are_shared else 1)
-    assemble = module.posterior_of
+    assemble = blocks.posterior_of
 
     def counted(flat, target, found, method):
         sizes.append(len(found.ess))
         return assemble(flat, target, found, method)
 
-    monkeypatch.setattr(module, "BLOCK_ELEMENTS", 2 * elements)
-    monkeypatch.setattr(module, "posterior_of", counted)
-    fit_from.clear_cache()
+    monkeypatch.setattr(blocks, "BLOCK_ELEMENTS", 2 * elements)
+    monkeypatch.setattr(blocks, "posterior_of", counted)
+    blocks._fit_many.clear_cache()
     try:
-        blocks = balson.fit(KEY, problem(TARGETS), method)
+        parts = balson.fit(KEY, problem(TARGETS), method)
         assert set(sizes) == {2}
         for index in range(NUM_PROBLEMS):
-            assert_same(name, *(jax.tree.map(lambda leaf, i=index: leaf[i], both) for both in (blocks, whole)))
+            assert_same(name, *(jax.tree.map(lambda leaf, i=index: leaf[i], both) for both in (parts, whole)))
     finally:
-        fit_from.clear_cache()
+        blocks._fit_many.clear_cache()
 
 
 @one_at_least
@@ -162,10 +161,10 @@ def test_dtype_follows_the_inputs_and_both_precisions_agree(name):
 @one_at_least
 def test_one_trace_for_calls_of_equal_shape(name):
     balson.fit(KEY, problem(), SMALL[name])
-    before = fit_from._cache_size()
+    before = blocks._fit_one._cache_size()
     for seed in range(3):
         balson.fit(jax.random.key(seed), problem(TARGETS[seed]), SMALL[name])
-    assert fit_from._cache_size() == before
+    assert blocks._fit_one._cache_size() == before
 
 
 @thinned("name", ["rs"], ["is", "isirs-fresh"])
