@@ -20,7 +20,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from jax.sharding import PartitionSpec
+from jax.sharding import Mesh, PartitionSpec
 
 from .. import validation
 from ..posteriors.posterior import Posterior
@@ -133,33 +133,35 @@ class Flat:
     Attributes:
       problem: the batch, with NumPy arrays; leaves that all problems share lack its axis.
       count: number of problems.
-      room: number of problems in a block: 1 for a single problem.
-      devices: where blocks are computed, in turns; ``None`` for the default device.
+      room: number of problems in a device's block: 1 for a single problem.
+      mesh: devices that compute a block each at the same time; ``None`` for the default device.
     """
 
-    def __init__(self, problem: Problem, devices: list[Any] | None = None) -> None:
+    def __init__(self, problem: Problem, mesh: Mesh | None = None) -> None:
         self.problem = jax.tree.map(np.asarray, problem).canonical().flatten_batch(np)
         self.count = math.prod(problem.batch_shape)
         room = CAPACITY_ELEMENTS // problem.num_components**2
         self.room = 1 if self.count == 1 else max(16, min(CAPACITY, 1 << room.bit_length() >> 1))
-        self.devices = devices or [None]
+        self.mesh = mesh
 
     def prepare(self, key: jax.Array, needs: Needs) -> tuple[Optimum, np.ndarray, np.ndarray]:
         """Return the optima, roughly which share of draws from the prior would be effective, and which are valid."""
-        return self._map(lambda key, block, size: _prepare(key, block, needs), key, np.arange(self.count), False)
+        program = _prepare if self.mesh is None else _prepare_on_mesh
+        return self._map(program, key, np.arange(self.count), None, needs)
 
     def fit(self, key: jax.Array, chosen: np.ndarray, optimum: Optimum, method: Sampler) -> Posterior:
         """Return the posterior of some problems, with NumPy arrays."""
-        program = _fit_one if self.room == 1 else _fit_many
+        program = _fit_on_mesh if self.mesh is not None else _fit_one if self.room == 1 else _fit_many
+        return self._map(program, key, chosen, optimum, method, method.draws_are_shared)
 
-        def run(key, block, size, optimum):
-            return program(key, block, optimum, method, size)
-
-        return self._map(run, key, chosen, method.draws_are_shared, optimum)
-
-    def _map(self, program: Any, key: jax.Array, chosen: np.ndarray, shares: bool, *arrays: Any) -> Any:
-        """Run a program on blocks of the chosen problems, and of the rows of arrays; return its NumPy arrays."""
+    def _map(
+        self, program: Any, key: jax.Array, chosen: np.ndarray, optimum: Any, how: Any, shares: bool = False
+    ) -> Any:
+        """Run a program on blocks of the chosen problems and their optima; return its NumPy arrays."""
         whole, pending = None, collections.deque()
+        num_devices = 1 if self.mesh is None else self.mesh.size
+        room = num_devices * self.room
+        options = {} if self.mesh is None else {"mesh": self.mesh}
 
         def collect():
             nonlocal whole
@@ -172,17 +174,15 @@ class Flat:
 
             jax.tree.map(put, whole, part)
 
-        for number, first in enumerate(range(0, len(chosen), self.room)):
-            own = chosen[first : first + self.room]
-            rows = np.resize(own, self.room)
-            taken = jax.tree.map(lambda leaf, rows=rows: leaf[rows], arrays)
-            given = self._take(rows, shares), np.int32(len(own)), *taken
-            device = self.devices[number % len(self.devices)]
-            if device is not None:
-                key, given = jax.device_put((key, given), device)
-            pending.append((first, len(own), program(key, *given)))
+        for first in range(0, len(chosen), room):
+            own = chosen[first : first + room]
+            rows = np.resize(own, room)  # filled up with copies
+            counts = np.clip(len(own) - self.room * np.arange(num_devices), 0, self.room).astype(np.int32)
+            taken = jax.tree.map(lambda leaf, rows=rows: leaf[rows], optimum)
+            block = self._take(rows, shares)
+            pending.append((first, len(own), program(key, block, taken, how, counts, **options)))
             # The host takes the next block while the devices compute.
-            if len(pending) > len(self.devices):
+            if len(pending) > 1:
                 collect()
         while pending:
             collect()
@@ -199,14 +199,16 @@ class Flat:
         return self.problem.map_leaves(take)
 
 
-def _prepared(key: jax.Array, flat: Problem, needs: Needs) -> tuple[Optimum, jax.Array, jax.Array]:
-    optimum = find_optimum(flat, key, needs)
-    target = target_of(flat, optimum)
-    return optimum, prior_share(target), target.valid
+def _prepared(
+    key: jax.Array, flat: Problem, optimum: None, needs: Needs, counts: jax.Array
+) -> tuple[Optimum, jax.Array, jax.Array]:
+    found = find_optimum(flat, key, needs)
+    target = target_of(flat, found)
+    return found, prior_share(target), target.valid
 
 
-def _fit_some(key: jax.Array, flat: Problem, optimum: Optimum, method: Sampler, count: jax.Array) -> Posterior:
-    """Return the posterior of a block; only that of the first ``count`` problems is computed."""
+def _fit_some(key: jax.Array, flat: Problem, optimum: Optimum, method: Sampler, counts: jax.Array) -> Posterior:
+    """Return the posterior of a block; only that of the first ``counts[0]`` problems is computed."""
     room = flat.batch_shape[0]
     size = min(room, 1 << _block_size(flat, method).bit_length() >> 1)
     if size == room:
@@ -222,13 +224,29 @@ def _fit_some(key: jax.Array, flat: Problem, optimum: Optimum, method: Sampler, 
         return jax.tree.map(put, found, some(first))
 
     empty = jax.tree.map(lambda leaf: jnp.zeros((room, *leaf.shape[1:]), leaf.dtype), jax.eval_shape(some, 0))
-    return lax.fori_loop(0, -(-count // size), step, empty)
+    return lax.fori_loop(0, -(-counts[0] // size), step, empty)
 
 
 def _rows(leaf: jax.Array, first: jax.Array, size: int) -> jax.Array:
     return lax.dynamic_slice_in_dim(leaf, first, size)
 
 
-_prepare = jax.jit(_prepared, static_argnames="needs", compiler_options=QUICK)
+def _on_mesh(
+    function: Any, key: jax.Array, flat: Problem, optimum: Any, how: Any, counts: jax.Array, mesh: Mesh
+) -> Any:
+    """Run a function of a block on each device of a mesh, with that device's problems."""
+    split, copied = PartitionSpec(*mesh.axis_names), PartitionSpec()
+    specs = flat.map_leaves(lambda leaf, ndim: split if leaf.ndim > ndim else copied)
+
+    def own(key, flat, optimum, counts, how=how):
+        return function(key, flat, optimum, how, counts)
+
+    run = jax.shard_map(own, mesh=mesh, in_specs=(copied, specs, split, split), out_specs=split, check_vma=False)
+    return run(key, flat, optimum, counts)
+
+
+_prepare = jax.jit(_prepared, static_argnums=3, compiler_options=QUICK)
 _fit_many = jax.jit(_fit_some, compiler_options=LIGHT)
 _fit_one = jax.jit(_fit_some, compiler_options=QUICK)
+_prepare_on_mesh = jax.jit(functools.partial(_on_mesh, _prepared), static_argnums=3, static_argnames="mesh")
+_fit_on_mesh = jax.jit(functools.partial(_on_mesh, _fit_some), static_argnames="mesh")

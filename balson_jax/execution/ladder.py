@@ -40,7 +40,7 @@ def fit_problem(key: jax.Array, problem: Problem, method: Sampler) -> Posterior:
         return jax.device_put(with_batch(found, problem.batch_shape))
     # Each process climbs for the problems that lie on its devices.
     own = placement.own_problems(problem)
-    found = _Climb(key, Flat(own, placement.own_devices), rungs, method.target_ess).run()
+    found = _Climb(key, Flat(own, placement.own_mesh), rungs, method.target_ess).run()
     return placement.spread(with_batch(found, own.batch_shape))
 
 

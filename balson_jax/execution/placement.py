@@ -56,9 +56,10 @@ class Placement(NamedTuple):
         return not self.copies and len(self.batch) > 0 and not any(self.batch[1:])
 
     @property
-    def own_devices(self) -> list[Any]:
-        """The devices of the mesh that belong to this process."""
-        return [device for device in self.mesh.devices.flat if device.process_index == jax.process_index()]
+    def own_mesh(self) -> Mesh:
+        """The devices that belong to this process, along one axis."""
+        own = [device for device in self.mesh.devices.flat if device.process_index == jax.process_index()]
+        return Mesh(np.array(own), ("devices",))
 
     def own_problems(self, problem: Problem) -> Problem:
         """Return the problems that lie on this process's devices, with NumPy arrays."""

@@ -18,6 +18,7 @@ DESIGN = data.polynomial_design(data.inputs(), 3)
 TARGETS = data.targets(jax.random.key(1), 16)
 PRIOR = jnp.linspace(0.4, 2.0, 3)
 METHODS = {
+    "auto": balson.Auto(),
     "is": balson.IS(num_draws=4096),
     "isirs": balson.ISIRS(num_draws=2048, rounds=2),
     "rs": balson.RS(num_draws=1000),
@@ -45,6 +46,8 @@ def results(thorough: bool) -> dict[str, balson.Posterior]:
         found["single-draws-2"] = balson.fit(KEY, parallel.shard(single, mesh_of(2)), METHODS["is"])
         found["rsirs-problems-2"] = balson.fit(KEY, parallel.shard(batch, mesh_of(2)), METHODS["rsirs"])
         found["single-draws-8"] = balson.fit(KEY, parallel.shard(single, mesh_of(8)), METHODS["is"])
+        found["auto-problems-8"] = balson.fit(KEY, parallel.shard(batch, mesh_of(8)), METHODS["auto"])
+        assert found["auto-problems-8"].mean.sharding.spec[0] == "devices"
         meshes["grid"] = Mesh(np.array(jax.devices()).reshape(2, 4), ("problems", "draws"))
     found["is-problems-8"] = balson.fit(KEY, parallel.shard(batch, mesh_of(8)), METHODS["is"])
     for name, mesh in meshes.items():
@@ -62,6 +65,10 @@ def check_stream() -> None:
     one = balson.fit_stream(*arguments, chunk=7, progress=False, noise=1.0)
     eight = balson.fit_stream(*arguments, chunk=7, progress=False, noise=1.0, mesh=mesh_of(8))
     np.testing.assert_allclose(eight.mean, one.mean, rtol=1e-5)
+    arguments = KEY, DESIGN, np.asarray(TARGETS)
+    one, eight = (balson.fit_stream(*arguments, chunk=8, progress=False, mesh=mesh) for mesh in (None, mesh_of(8)))
+    np.testing.assert_array_equal(eight.method, one.method)
+    np.testing.assert_allclose(eight.mean, one.mean, rtol=1e-4)
 
 
 def check_draws(thorough: bool) -> None:
