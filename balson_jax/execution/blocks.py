@@ -12,6 +12,7 @@ Inside a trace, as in a user's ``jit``, the whole batch is one program.
 from __future__ import annotations
 
 import collections
+import contextlib
 import functools
 import math
 from typing import Any
@@ -42,10 +43,13 @@ CAPACITY_ELEMENTS = 1 << 20
 """The room shrinks if the matrices of so many problems would hold more numbers than this."""
 
 QUICK = {"xla_cpu_use_fusion_emitters": False, "xla_backend_optimization_level": 1}
-"""Compiler options for programs that run for milliseconds: half the wait, for half the speed."""
+"""Compiler options for programs that run for milliseconds on a CPU: half the wait, for half the speed."""
+
+BRIEF_DRAWS = 1 << 17
+"""Single problems with more draws than this are compiled like many problems."""
 
 LIGHT = {"xla_backend_optimization_level": 1}
-"""Compiler options for blocks of many problems: two thirds of the wait, and the same speed."""
+"""Compiler options for blocks of many problems on a CPU: two thirds of the wait, and the same speed."""
 
 
 def fit_by(key: jax.Array, problem: Problem, method: Sampler) -> Posterior:
@@ -56,9 +60,17 @@ def fit_by(key: jax.Array, problem: Problem, method: Sampler) -> Posterior:
     batch = problem.batch_shape
     if not is_known(key, problem, method) or math.prod(batch) == 0:
         return fit_from(key, problem, find_optimum(problem, key, method.needs), method)
-    flat = Flat(problem)
-    found = flat.fit(key, np.arange(flat.count), flat.prepare(key, method.needs)[0], method)
-    return jax.device_put(with_batch(found, batch))
+    with device_of(problem):
+        flat = Flat(problem)
+        found = flat.fit(key, np.arange(flat.count), flat.prepare(key, method.needs)[0], method)
+        return jax.device_put(with_batch(found, batch))
+
+
+def device_of(problem: Problem) -> contextlib.AbstractContextManager:
+    """Return a context in which the default device is the one to which a problem's arrays are committed, if any."""
+    leaves = [leaf for leaf in jax.tree.leaves(problem) if isinstance(leaf, jax.Array) and leaf.committed]
+    devices = {device for leaf in leaves for device in leaf.devices()}
+    return jax.default_device(devices.pop()) if len(devices) == 1 else contextlib.nullcontext()
 
 
 def with_batch(found: Posterior, batch: tuple[int, ...]) -> Posterior:
@@ -133,26 +145,39 @@ class Flat:
     Attributes:
       problem: the batch, with NumPy arrays; leaves that all problems share lack its axis.
       count: number of problems.
-      room: number of problems in a device's block: 1 for a single problem.
       mesh: devices that compute a block each at the same time; ``None`` for the default device.
     """
 
     def __init__(self, problem: Problem, mesh: Mesh | None = None) -> None:
-        self.problem = jax.tree.map(np.asarray, problem).canonical().flatten_batch(np)
+        self.problem = jax.tree.map(_on_host, problem).canonical().flatten_batch(np)
         self.count = math.prod(problem.batch_shape)
-        room = CAPACITY_ELEMENTS // problem.num_components**2
-        self.room = 1 if self.count == 1 else max(16, min(CAPACITY, 1 << room.bit_length() >> 1))
         self.mesh = mesh
 
     def prepare(self, key: jax.Array, needs: Needs) -> tuple[Optimum, np.ndarray, np.ndarray]:
         """Return the optima, roughly which share of draws from the prior would be effective, and which are valid."""
-        program = _prepare if self.mesh is None else _prepare_on_mesh
+        program = _prepare_on_mesh if self.mesh is not None else _prepare if _on_cpu() else _prepare_plain
         return self._map(program, key, np.arange(self.count), None, needs)
 
     def fit(self, key: jax.Array, chosen: np.ndarray, optimum: Optimum, method: Sampler) -> Posterior:
         """Return the posterior of some problems, with NumPy arrays."""
-        program = _fit_on_mesh if self.mesh is not None else _fit_one if self.room == 1 else _fit_many
+        is_brief = self.count == 1 and not method.draws_made > BRIEF_DRAWS
+        program = _fit_one if is_brief else _fit_many
+        if self.mesh is not None or not _on_cpu():
+            program = _fit_plain if self.mesh is None else _fit_on_mesh
         return self._map(program, key, chosen, optimum, method, method.draws_are_shared)
+
+    def room(self, count: int) -> int:
+        """Return for how many problems a block has room, if there are so many to compute.
+
+        Models may have large arrays that they share, and searches for their optima: their blocks have hardly more room
+        than there are problems, and there is a program for each power of two.
+        """
+        if self.count == 1:
+            return 1
+        if not self.problem.is_linear:
+            return min(CAPACITY, 1 << (count - 1).bit_length())
+        room = CAPACITY_ELEMENTS // self.problem.num_components**2
+        return max(16, min(CAPACITY, 1 << room.bit_length() >> 1))
 
     def _map(
         self, program: Any, key: jax.Array, chosen: np.ndarray, optimum: Any, how: Any, shares: bool = False
@@ -160,27 +185,32 @@ class Flat:
         """Run a program on blocks of the chosen problems and their optima; return its NumPy arrays."""
         whole, pending = None, collections.deque()
         num_devices = 1 if self.mesh is None else self.mesh.size
-        room = num_devices * self.room
+        room = self.room(-(-len(chosen) // num_devices))
         options = {} if self.mesh is None else {"mesh": self.mesh}
 
         def collect():
             nonlocal whole
-            first, size, part = pending.popleft()
+            first, counts, part = pending.popleft()
             if whole is None:
                 whole = jax.tree.map(lambda leaf: np.empty((len(chosen), *leaf.shape[1:]), leaf.dtype), part)
 
             def put(to, leaf):
-                to[first : first + size] = np.asarray(leaf)[:size]
+                leaf, done = np.asarray(leaf), first
+                for number, count in enumerate(counts):
+                    to[done : done + count] = leaf[number * room : number * room + count]
+                    done += count
 
             jax.tree.map(put, whole, part)
 
-        for first in range(0, len(chosen), room):
-            own = chosen[first : first + room]
-            rows = np.resize(own, room)  # filled up with copies
-            counts = np.clip(len(own) - self.room * np.arange(num_devices), 0, self.room).astype(np.int32)
+        for first in range(0, len(chosen), num_devices * room):
+            own = chosen[first : first + num_devices * room]
+            # Devices get equal parts, filled up with copies.
+            parts = np.array_split(own, num_devices)
+            rows = np.concatenate([np.resize(part if len(part) else own, room) for part in parts])
+            counts = np.array([len(part) for part in parts], np.int32)
             taken = jax.tree.map(lambda leaf, rows=rows: leaf[rows], optimum)
-            block = self._take(rows, shares)
-            pending.append((first, len(own), program(key, block, taken, how, counts, **options)))
+            block = self._take(rows, shares or not self.problem.is_linear)
+            pending.append((first, counts, program(key, block, taken, how, counts, **options)))
             # The host takes the next block while the devices compute.
             if len(pending) > 1:
                 collect()
@@ -197,6 +227,16 @@ class Flat:
             return leaf if shares and ndim else np.broadcast_to(leaf, (len(rows), *leaf.shape))
 
         return self.problem.map_leaves(take)
+
+
+def _on_host(leaf: Any) -> Any:
+    """Return an array as NumPy's, unless it has a dtype of JAX's own, as keys have."""
+    return leaf if jnp.issubdtype(leaf.dtype, jax.dtypes.extended) else np.asarray(leaf)
+
+
+def _on_cpu() -> bool:
+    device = jax.config.jax_default_device  # type: ignore[attr-defined]
+    return (jax.default_backend() if device is None else getattr(device, "platform", device)) == "cpu"
 
 
 def _prepared(
@@ -248,5 +288,7 @@ def _on_mesh(
 _prepare = jax.jit(_prepared, static_argnums=3, compiler_options=QUICK)
 _fit_many = jax.jit(_fit_some, compiler_options=LIGHT)
 _fit_one = jax.jit(_fit_some, compiler_options=QUICK)
+_prepare_plain = jax.jit(_prepared, static_argnums=3)
+_fit_plain = jax.jit(_fit_some)
 _prepare_on_mesh = jax.jit(functools.partial(_on_mesh, _prepared), static_argnums=3, static_argnames="mesh")
 _fit_on_mesh = jax.jit(functools.partial(_on_mesh, _fit_some), static_argnames="mesh")

@@ -19,7 +19,7 @@ from ..samplers import Rung, Sampler
 from ..samplers.auto import Outlook
 from ..status import Status
 from ..targets import Needs
-from .blocks import Flat, fit_by, is_known, with_batch
+from .blocks import Flat, device_of, fit_by, is_known, with_batch
 from .placement import Placement, placement_of
 
 BEYOND_REMEDY = Status.IMPROPER | Status.ROUNDING
@@ -36,8 +36,9 @@ def fit_problem(key: jax.Array, problem: Problem, method: Sampler) -> Posterior:
     if math.prod(problem.batch_shape) == 0:
         return _renamed(fit_by(key, problem, rungs[0].method), method_names(rungs))
     if placement is None:
-        found = _Climb(key, Flat(problem), rungs, method.target_ess).run()
-        return jax.device_put(with_batch(found, problem.batch_shape))
+        with device_of(problem):
+            found = _Climb(key, Flat(problem), rungs, method.target_ess).run()
+            return jax.device_put(with_batch(found, problem.batch_shape))
     # Each process climbs for the problems that lie on its devices.
     own = placement.own_problems(problem)
     found = _Climb(key, Flat(own, placement.own_mesh), rungs, method.target_ess).run()
@@ -48,7 +49,7 @@ def _can_climb(key: jax.Array, problem: Problem, placement: Placement | None) ->
     """Return whether the data can choose the method: they are known, and no other process holds the same problems."""
     if placement is None:
         return is_known(key, problem)
-    return placement.splits_problems
+    return placement.splits_problems and is_known(key)
 
 
 def method_names(rungs: list[Rung]) -> tuple[str, ...]:

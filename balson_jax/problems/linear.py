@@ -52,8 +52,12 @@ class LinearProblem(Problem):
         return [2, 1, 1, 0, 0, 0, 0, *(0 for _ in jax.tree.leaves(self.noise)), 1]
 
     def canonical(self) -> Self:
-        """Return the problem with K rows, those that are missing zero: the shapes then depend on K alone."""
-        missing = self.num_components - self.factor.shape[-2]
+        """Return the problem with K rows, or the next power of two, those that are missing zero.
+
+        The shapes then depend on K alone, but for problems with fewer rows than components.
+        """
+        num_rows = self.factor.shape[-2]
+        missing = min(self.num_components, 1 << (num_rows - 1).bit_length()) - num_rows
         if missing <= 0:
             return self
         factor, projection = (

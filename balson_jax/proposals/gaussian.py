@@ -59,6 +59,7 @@ class TruncatedGaussian:
       gain: regression coefficients on the previous components, strictly lower triangular, ``(B, K - 1, K - 1)``.
       scale: standard deviations of the conditionals, ``(B, K - 1)``.
       alpha: concentrations of the prior, in that order, ``(B, K)``.
+      share: the likelihood's share of each conditional's precision, from 0 to 1, ``(B, K - 1)``.
       level: of the noise, if it is unknown; then each draw has a precision of its own.
     """
 
@@ -68,6 +69,7 @@ class TruncatedGaussian:
     gain: jax.Array
     scale: jax.Array
     alpha: jax.Array
+    share: jax.Array
     level: NoiseLevel | None = None
     prior_share = 0.0
 
@@ -101,13 +103,15 @@ class TruncatedGaussian:
         shape = (self.pivot.shape[0], below.shape[-1])
         tiny = jnp.log(jnp.finfo(self.pivot.dtype).tiny)
         known = () if given is None else self._ordered(given.log_omega)
-        widening = jnp.ones((), below.dtype) if log_precision is None else jnp.exp(-0.5 * log_precision)
+        log_precision = jnp.zeros((1, 1), below.dtype) if log_precision is None else log_precision
 
         def step(carry, rows):
             deviations, left, density = carry
-            index, (pivot, centre, gain, scale, alpha), below, above, *known = rows
+            index, (pivot, centre, gain, scale, alpha, share), below, above, *known = rows
             moved = centre[:, None] + jnp.einsum("bj,bjl->bl", gain, deviations, precision=lax.Precision.HIGHEST)
-            conditional = _Conditional.of(moved, scale[:, None] * widening, left, alpha[:, None])
+            # Noise widens a conditional as far as the likelihood, and not walls and prior, makes it narrow.
+            width = scale[:, None] * jnp.exp(-0.5 * share[:, None] * log_precision)
+            conditional = _Conditional.of(moved, width, left, alpha[:, None])
             log_x, x, left = conditional.draw(below, above)
             if given is not None:
                 log_known, later = known
@@ -118,9 +122,8 @@ class TruncatedGaussian:
             return (deviations, left, density), log_x
 
         zeros = jnp.zeros((shape[0], len(bits), shape[1]), self.pivot.dtype)
-        parameters = tuple(
-            jnp.moveaxis(part, 1, 0) for part in (self.pivot, self.centre, self.gain, self.scale, self.alpha[:, :-1])
-        )
+        parts = self.pivot, self.centre, self.gain, self.scale, self.alpha[:, :-1], self.share
+        parameters = tuple(jnp.moveaxis(part, 1, 0) for part in parts)
         # Do not unroll: the compiler would fuse the steps and recompute the earlier ones for each later one.
         rows = (jnp.arange(len(bits)), parameters, below, above, *known)
         (_, left, density), log_x = lax.scan(step, (zeros, jnp.ones(shape, zeros.dtype), zeros[:, 0]), rows)
@@ -150,22 +153,25 @@ class NoiseLevel:
     """The precision of noise of unknown level, relative to the likeliest: a second unknown beside omega.
 
     Integrated over it the posterior of omega has the tails of a t distribution, which no truncated Gaussian covers.
-    Given it, the posterior is Gaussian again. So both are drawn, the precision from ``Gamma(a - (K - 1) / 2) / a``,
-    which is its posterior if no wall is near, and omega given the precision. Weights are those of both: the posterior
-    times the precision's density given omega, ``Gamma(a) / (a + u)`` with u the loss of log-likelihood at the likeliest
-    level. Draws of the prior have a precision from the latter, so their bound of the weights holds.
+    Given it, the posterior is Gaussian again. So both are drawn: the precision from ``Gamma(a - free / 2) / a``, which
+    is its posterior if the data determine so many components and no wall is near, and omega given the precision.
+    Weights are those of both: the posterior times the precision's density given omega, ``Gamma(a) / (a + u)`` with u
+    the loss of log-likelihood at the likeliest level. Draws of the prior have a precision from the latter, so their
+    bound of the weights holds.
 
     Attributes:
       shape: ``a``, half the number of rows plus the shape of the noise's prior, ``(B,)``.
+      free: number of components that the data determine, ``(B,)``.
       quadratic: the log-likelihoods at the likeliest level.
     """
 
     shape: jax.Array
+    free: jax.Array
     quadratic: Quadratic
 
     @property
     def _drawn_shape(self) -> jax.Array:
-        return jnp.maximum(self.shape - 0.5 * (self.quadratic.optimum.shape[-1] - 1), SMALLEST_SHAPE)
+        return jnp.maximum(self.shape - 0.5 * self.free, SMALLEST_SHAPE)
 
     def draw(self, bits: jax.Array, given: Given | None) -> jax.Array:
         """Return log-precisions, ``(B, L)``, from integer points, ``(L,)``; those of given draws given omega."""
@@ -296,7 +302,9 @@ def from_quadratic(
       shape: if the noise level is unknown, the shape of the gamma distribution of its precision, ``(B,)``.
     """
     found = around(find_centre(quadratic, exponents(prior)), quadratic, prior, spread)
-    return found if shape is None else dataclasses.replace(found, level=NoiseLevel(shape, quadratic))
+    if shape is None:
+        return found
+    return dataclasses.replace(found, level=NoiseLevel(shape, found.share.sum(-1), quadratic))
 
 
 def around(centre: Centre, quadratic: Quadratic, prior: jax.Array, spread: float | jax.Array) -> TruncatedGaussian:
@@ -320,8 +328,10 @@ def around(centre: Centre, quadratic: Quadratic, prior: jax.Array, spread: float
     diagonal = jnp.diagonal(factor, axis1=-2, axis2=-1)
     gain = -(factor / diagonal[:, :, None] - jnp.eye(count - 1, dtype=pivot.dtype))[:, ::-1, ::-1]
     whole = jnp.square(diagonal[:, ::-1])
+    bend = (jnp.maximum(alpha - 1, 0) / jnp.square(pivot))[:, :-1]
     pivot, slope, stiffness = pivot[:, :-1], slope[:, :-1], stiffness[:, :-1]
     rest = whole - stiffness
+    own = _likelihood_precision(factor, diagonal, root)
     precision = jnp.maximum(rest, FLATTEST * whole)
     # A density pressed to a wall is not Gaussian: widen the conditionals if walls contribute much.
     walls = jnp.clip(2 * (stiffness / whole).mean(-1, keepdims=True), 0, 1)
@@ -333,7 +343,25 @@ def around(centre: Centre, quadratic: Quadratic, prior: jax.Array, spread: float
         gain=gain * (whole / precision)[:, :, None],
         scale=spread * jnp.sqrt(variance),
         alpha=alpha,
+        share=own / (jnp.maximum(rest, own) + bend),
     )
+
+
+def _likelihood_precision(factor: jax.Array, diagonal: jax.Array, root: jax.Array) -> jax.Array:
+    """Return what the likelihood contributes to the precision of each conditional, ``(B, K - 1)``.
+
+    Along column k of ``V = F^-1 diag(F)``, with F the triangular factor, component k moves by one and the later ones
+    follow as they do when they are integrated out. So the contribution of the likelihood's root R is ``|R V_k|^2``.
+
+    Args:
+      factor: triangular, in reversed order, ``(B, K - 1, K - 1)``.
+      diagonal: of the factor.
+      root: in order, ``(B, M, K)``.
+    """
+    identity = jnp.broadcast_to(jnp.eye(factor.shape[-1], dtype=factor.dtype), factor.shape)
+    moves = jax.scipy.linalg.solve_triangular(factor, identity) * diagonal[:, None]
+    rows = (root[:, :, :-1] - root[:, :, -1:])[:, :, ::-1]
+    return jnp.square(jnp.matmul(rows, moves, precision=lax.Precision.HIGHEST)).sum(1)[:, ::-1]
 
 
 def log_volume(quadratic: Quadratic | None, prior: jax.Array) -> jax.Array:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+from typing import Any, Self
 
 import jax
 from jax import lax
 
-from .. import dirichlet
+from .. import dirichlet, validation
+from ..problems.base import Problem
 from ..proposals import DividedProposal, gaussian
 from ..targets import Needs, Target
 from ..weighting.estimate import Estimate
@@ -51,9 +52,17 @@ class TG(Sampler):
     name = "tg"
     needs = Needs(optimum=True)
 
+    def prepare(self, problem: Problem) -> Self:
+        """Return the method, or raise ``ValueError`` if ``used`` is no number of whole chunks."""
+        used = None if self.used is None else validation.known(self.used)
+        at_a_time = plan_of(self, self.keep, self.used).at_a_time
+        if used is not None and not (at_a_time <= used <= self.num_draws and used % at_a_time == 0):
+            raise ValueError(f"used={used} must be a multiple of {at_a_time} up to num_draws={self.num_draws}")
+        return super().prepare(problem)
+
     def elements(self, num_components: int) -> int:
         """Return how many numbers a problem's chunk of draws holds."""
-        return plan_of(self, self.keep).at_a_time * num_components
+        return plan_of(self, self.keep, self.used).at_a_time * num_components
 
     def run(self, key: jax.Array, target: Target, axes: tuple[str, ...] = ()) -> Estimate:
         """Return the estimates of B problems; devices along the axes divide the draws."""

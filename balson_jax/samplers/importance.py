@@ -61,7 +61,7 @@ class Plan:
     def chunk_size(self) -> int:
         """How many draws of a replicate are computed at a time, a power of two; not fewer than are kept."""
         whole = _power_of_two(self.per_replicate)
-        smallest = self.keep // REPLICATES if self.used is not None else max(unit_cube.BLOCK, self.keep // REPLICATES)
+        smallest = max(8 if self.used is not None else unit_cube.BLOCK, self.keep // REPLICATES)
         return min(whole, max(_power_of_two(-(-self.chunk // REPLICATES)), smallest))
 
     @property
