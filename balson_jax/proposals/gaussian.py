@@ -40,6 +40,9 @@ MAX_POLE_SHARE = 0.99
 FLATTEST = 1e-3
 """Least share of a conditional's curvature that removing its own wall leaves: differences of rounded numbers cancel."""
 
+SETTLING_STEPS = 4
+"""How often centre and noise level are found from each other."""
+
 SMALLEST_SHAPE = max(ALPHA_MIN, 0.5)
 """Gamma variates of smaller shapes would need a second number."""
 
@@ -92,13 +95,13 @@ class TruncatedGaussian:
         if self.level is None:
             return self._draw(bits, given, None)
         log_precision = self.level.draw(points(self._precision_coordinate, 1)[0], given)
-        log_omega, density = self._draw(bits, given, log_precision)
+        log_omega, density = self._draw(bits, given, log_precision - jnp.log(self.level.usual)[:, None])
         return log_omega, density + self.level.log_density(log_precision, log_omega)
 
     def _draw(
         self, bits: jax.Array, given: Given | None, log_precision: jax.Array | None
     ) -> tuple[jax.Array, jax.Array]:
-        """Map points to ``ln omega`` and its log-density given the precision of the noise, ``(B, L)``."""
+        """Map points to ``ln omega`` and its log-density given the relative precision of the noise, ``(B, L)``."""
         below, above = uniform(bits, self.pivot.dtype), uniform(~bits, self.pivot.dtype)
         shape = (self.pivot.shape[0], below.shape[-1])
         tiny = jnp.log(jnp.finfo(self.pivot.dtype).tiny)
@@ -153,8 +156,8 @@ class NoiseLevel:
     """The precision of noise of unknown level, relative to the likeliest: a second unknown beside omega.
 
     Integrated over it the posterior of omega has the tails of a t distribution, which no truncated Gaussian covers.
-    Given it, the posterior is Gaussian again. So both are drawn: the precision from ``Gamma(a - free / 2) / a``, which
-    is its posterior if the data determine so many components and no wall is near, and omega given the precision.
+    Given it, the posterior is Gaussian again. So both are drawn: the precision from ``Gamma(a - free / 2) / rate``,
+    its posterior if the data determine so many components and no wall is near, and omega given the precision.
     Weights are those of both: the posterior times the precision's density given omega, ``Gamma(a) / (a + u)`` with u
     the loss of log-likelihood at the likeliest level. Draws of the prior have a precision from the latter, so their
     bound of the weights holds.
@@ -162,11 +165,13 @@ class NoiseLevel:
     Attributes:
       shape: ``a``, half the number of rows plus the shape of the noise's prior, ``(B,)``.
       free: number of components that the data determine, ``(B,)``.
+      usual: the precision where the Gaussian was made, ``a / rate``, ``(B,)``.
       quadratic: the log-likelihoods at the likeliest level.
     """
 
     shape: jax.Array
     free: jax.Array
+    usual: jax.Array
     quadratic: Quadratic
 
     @property
@@ -175,27 +180,29 @@ class NoiseLevel:
 
     def draw(self, bits: jax.Array, given: Given | None) -> jax.Array:
         """Return log-precisions, ``(B, L)``, from integer points, ``(L,)``; those of given draws given omega."""
-        new = unlifted(bits[None], self._drawn_shape[:, None])[:, 0] - jnp.log(self.shape)[:, None]
+        new = unlifted(bits[None], self._drawn_shape[:, None])[:, 0] + jnp.log(self.usual / self.shape)[:, None]
         if given is None:
             return new
-        rate = self.shape[:, None] + self._loss(given.log_omega)
+        rate = self.shape[:, None] + self.loss(jnp.exp(given.log_omega))
         return jnp.where(given.chosen, unlifted(bits[None], self.shape[:, None])[:, 0] - jnp.log(rate), new)
 
     def log_density(self, log_precision: jax.Array, log_omega: jax.Array) -> jax.Array:
         """Return the log-density of precisions as they are drawn, over that given omega, ``(B, L)``."""
         shape, drawn = self.shape[:, None], self._drawn_shape[:, None]
-        loss = self._loss(log_omega)
+        loss = self.loss(jnp.exp(log_omega))
         # The ratio of the two densities has the constant Gamma(a) / (Gamma(b) a^(a - b)). By Stirling's formula, whose
         # large terms cancel, its logarithm is -(b - 1/2) ln(b / a) - (a - b) plus the difference of the remainders.
         less = shape - drawn
         constant = -(drawn - 0.5) * jnp.log1p(-less / shape) - less
         constant = constant + stirling_remainder(shape) - stirling_remainder(drawn)
-        change = (drawn - shape) * log_precision + jnp.exp(log_precision) * loss
+        constant = constant - drawn * jnp.log(self.usual)[:, None]
+        beyond = loss + shape * (1 - 1 / self.usual[:, None])  # rate given omega less the rate of the draws
+        change = (drawn - shape) * log_precision + jnp.exp(log_precision) * beyond
         return constant + change - shape * jnp.log1p(loss / shape)
 
-    def _loss(self, log_omega: jax.Array) -> jax.Array:
-        """Return the loss of log-likelihood of draws at the likeliest level, ``(B, L)``."""
-        away = jnp.exp(log_omega) - self.quadratic.optimum[:, :, None]
+    def loss(self, omega: jax.Array) -> jax.Array:
+        """Return the loss of log-likelihood of draws ``(B, K, L)`` at the likeliest level, ``(B, L)``."""
+        away = omega - self.quadratic.optimum[:, :, None]
         fitted = jnp.matmul(self.quadratic.root, away, precision=lax.Precision.HIGHEST)
         linear = jnp.einsum("bk,bkl->bl", self.quadratic.gradient, away, precision=lax.Precision.HIGHEST)
         return jnp.maximum(linear, 0) + 0.5 * jnp.square(fitted).sum(1)
@@ -301,10 +308,27 @@ def from_quadratic(
       spread: factor of the standard deviations, a number or ``(B, 1)``.
       shape: if the noise level is unknown, the shape of the gamma distribution of its precision, ``(B,)``.
     """
-    found = around(find_centre(quadratic, exponents(prior)), quadratic, prior, spread)
+    powers = exponents(prior)
     if shape is None:
-        return found
-    return dataclasses.replace(found, level=NoiseLevel(shape, found.share.sum(-1), quadratic))
+        return around(find_centre(quadratic, powers), quadratic, prior, spread)
+    likeliest = NoiseLevel(shape, jnp.zeros_like(shape), jnp.ones_like(shape), quadratic)
+
+    def settle(_, state):
+        # Where prior and data disagree, the noise at the centre is larger than at the optimum, and moves the centre.
+        # A loss of half a nat for each component is usual without that.
+        loss = likeliest.loss(state[0][:, :, None])[:, 0]
+        usual = shape / (shape + jnp.maximum(loss - 0.5 * (prior.shape[-1] - 1), 0))
+        return find_centre(_at(quadratic, usual), powers).omega, usual
+
+    omega, usual = lax.fori_loop(0, SETTLING_STEPS, settle, (quadratic.optimum, jnp.ones_like(shape)))
+    found = around(Centre(omega, powers / omega), _at(quadratic, usual), prior, spread)
+    return dataclasses.replace(found, level=NoiseLevel(shape, found.share.sum(-1), usual, quadratic))
+
+
+def _at(quadratic: Quadratic, precision: jax.Array) -> Quadratic:
+    """Return likelihoods at precisions relative to the likeliest ones, ``(B,)``."""
+    root = jnp.sqrt(precision)[:, None, None] * quadratic.root
+    return Quadratic(root, quadratic.optimum, precision[:, None] * quadratic.gradient)
 
 
 def around(centre: Centre, quadratic: Quadratic, prior: jax.Array, spread: float | jax.Array) -> TruncatedGaussian:

@@ -135,7 +135,7 @@ def test_unknown_noise(num_rows, draws):
 
 @pytest.mark.parametrize("prior", [5.0, 50.0, 1000.0])
 def test_unknown_noise_beside_a_strong_prior(prior):
-    """Prior and data disagree, so that the noise is far from its likeliest level: fewer draws, and the same answer."""
+    """Prior and data disagree, so that the noise is far from its likeliest level."""
     rng = np.random.default_rng(2)
     design = rng.random((10, 4))
     targets = rng.dirichlet(np.ones(4), 6) @ design.T + 0.1 * rng.normal(size=(6, 10))
@@ -143,7 +143,7 @@ def test_unknown_noise_beside_a_strong_prior(prior):
     found = balson.fit(KEY, problem, balson.TG(num_draws=4096))
     truth = balson.fit(KEY, problem, balson.IS(num_draws=1 << 18))
     assert not np.asarray(found.status).any()
-    assert (found.ess > 0.1 * 4096).all()
+    assert (found.ess > 0.25 * 4096).all()
     error = np.asarray(truth.std) * np.sqrt(1 / found.ess + 1 / truth.ess)[:, None]
     np.testing.assert_array_less(np.abs(found.mean - truth.mean), 4.5 * error)
 
