@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from cases import spectra
+from cases import spectra, thinned
 from quadrature import posterior as exact_posterior
 from scipy import optimize
 
@@ -54,7 +54,7 @@ def test_the_centre_maximises_likelihood_times_walls(num_components, x64):
         assert values[0] <= values[1] + 1e-8 * abs(values[1])
 
 
-@pytest.mark.parametrize("num_components", [2, 3, 6])
+@thinned("num_components", [3], [2, 6])
 def test_the_density_of_draws_is_normalised(num_components):
     """The mean of q / prior under the prior is one, and a draw's density is that which ``log_prob`` gives it."""
     rng = np.random.default_rng(1)
@@ -85,8 +85,7 @@ def test_the_density_of_draws_is_normalised(num_components):
     np.testing.assert_allclose(mixed[..., ::8], expected, rtol=1e-3, atol=1e-3)
 
 
-@pytest.mark.parametrize("prior", [1.0, 2.0, 0.5])
-@pytest.mark.parametrize("noise", [0.02, 0.2])
+@thinned("prior,noise", [(1.0, 0.02), (2.0, 0.2)], [(1.0, 0.2), (2.0, 0.02), (0.5, 0.02), (0.5, 0.2)])
 def test_corners_and_edges(prior, noise):
     """Targets outside the simplex press components to zero: many effective draws, and the exact moments."""
     design = np.array([[1.0, 0.2, 0.1], [0.1, 1.0, 0.3], [0.2, 0.1, 1.0], [0.5, 0.4, 0.9]])
@@ -114,7 +113,7 @@ def test_many_components():
     assert found.ess > 400
 
 
-@pytest.mark.parametrize(("num_rows", "draws"), [(4, 8192), (12, 2048), (2000, 2048)])
+@thinned("num_rows,draws", [(12, 2048)], [(4, 8192), (2000, 2048)])
 def test_unknown_noise(num_rows, draws):
     """Few rows give heavy tails, many rows large gamma functions: the answer agrees with draws of the prior."""
     rng = np.random.default_rng(num_rows)
@@ -133,7 +132,7 @@ def test_unknown_noise(num_rows, draws):
     np.testing.assert_allclose(found.noise.mean, truth.noise.mean, rtol=0.05)
 
 
-@pytest.mark.parametrize("prior", [5.0, 50.0, 1000.0])
+@thinned("prior", [50.0], [5.0, 1000.0])
 def test_unknown_noise_beside_a_strong_prior(prior):
     """Prior and data disagree, so that the noise is far from its likeliest level."""
     rng = np.random.default_rng(2)
