@@ -26,11 +26,10 @@ def is_local(value: Any) -> bool:
 
 def is_on_cpu(value: Any) -> bool:
     """Return whether an array's values are known and lie in the host's memory; True for ``None``."""
-    if value is None or isinstance(value, np.ndarray):
-        return True
-    if not is_concrete(value) or not is_local(value):
-        return False
-    return all(device.platform == "cpu" for device in value.devices()) and len(value.devices()) == 1
+    if value is None or not is_concrete(value) or not is_local(value):
+        return value is None
+    devices = value.devices() if hasattr(value, "devices") else set()  # NumPy arrays have none
+    return len(devices) <= 1 and all(device.platform == "cpu" for device in devices)
 
 
 def float_array(name: str, value: Any, dtype: Any = None) -> jax.Array:

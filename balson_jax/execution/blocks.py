@@ -68,7 +68,7 @@ def fit_by(key: jax.Array, problem: Problem, method: Sampler) -> Posterior:
 
 def device_of(problem: Problem) -> contextlib.AbstractContextManager:
     """Return a context in which the default device is the one to which a problem's arrays are committed, if any."""
-    leaves = [leaf for leaf in jax.tree.leaves(problem) if isinstance(leaf, jax.Array) and leaf.committed]
+    leaves = [leaf for leaf in jax.tree.leaves(problem) if getattr(leaf, "committed", False)]
     devices = {device for leaf in leaves for device in leaf.devices()}
     return jax.default_device(devices.pop()) if len(devices) == 1 else contextlib.nullcontext()
 

@@ -45,7 +45,7 @@ def warm_up(
     >>> warm_up(3, IS(num_draws=4000), batches=False)
     """
     validation.require_at_least("num_params", num_params, 2)
-    wanted = [methods] if isinstance(methods, (str, Sampler)) else list(methods)
+    wanted = list(methods) if np.iterable(methods) and not hasattr(methods, "lower") else [methods]  # a name is one
     rng = np.random.default_rng(0)
     design = rng.random((num_params + 2, num_params)).astype(dtype)
     targets = (design @ np.full(num_params, 1 / num_params) + 0.1 * rng.random((2, num_params + 2))).astype(dtype)
