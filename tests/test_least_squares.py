@@ -74,11 +74,16 @@ def test_noise_scales_the_objective_and_not_the_solution(x64):
     np.testing.assert_allclose(noisy.objective, 100 * plain.objective, rtol=1e-9)
 
 
-def test_works_inside_jit_and_vmap():
+def test_works_inside_jit_and_vmap(x64):
+    """The same fit and, where no columns are equal, the same theta. Designs are reduced by NumPy outside a trace."""
     cases = problems(30, 5)
     batch = balson.least_squares(balson.linear_problem(*cases[:2], total=cases[2]))
     solve = jax.vmap(lambda a, y, total: balson.least_squares(balson.linear_problem(a, y, total=total)).theta)
-    np.testing.assert_allclose(jax.jit(solve)(*cases), batch.theta, atol=1e-5)
+    inside = np.asarray(jax.jit(solve)(*cases))
+    unique = np.arange(PER_SHAPE) % 5 != 1
+    np.testing.assert_allclose(inside[unique], batch.theta[unique], atol=1e-7)
+    fitted, expected = (np.einsum("pnk,pk->pn", cases[0], theta) for theta in (inside, np.asarray(batch.theta)))
+    np.testing.assert_allclose(fitted, expected, atol=1e-7)
 
 
 def test_the_bound_holds_where_the_fit_is_finer_than_rounding():
