@@ -133,7 +133,9 @@ class _Stream:
         return self.template.take(index, len(self.targets.shape) - len(self.template.rows.event))
 
     def _fit(self, template: Template, values: Any) -> Posterior:
-        problem = _assemble(template, values)
+        # As fit makes it, unless a NaN would be refused.
+        known = validation.is_concrete(values) and bool(np.isfinite(values).all())
+        problem = template.with_targets(values) if known else _assemble(template, values)
         if self.mesh is not None:
             problem = shard(problem, self.mesh, over="problems")
         return fit_problem(self.key, problem, self.method)
