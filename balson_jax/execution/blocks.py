@@ -2,7 +2,7 @@
 
 Outside a trace the host cuts a batch into blocks of fixed sizes, so that a program is compiled once per method and
 number of components, and serves any number of problems. A single problem has a program of its own. A block of many has
-room for ``capacity`` problems; it computes some of them at a time, and how many there are is an argument. Problems
+room for ``CAPACITY`` problems; it computes some of them at a time, and how many there are is an argument. Problems
 that share a number, as a total, get copies of it, so that it makes no difference to the program which of them they
 share. Only data from which sharing saves work stay shared (see ``Sampler.draws_are_shared``).
 
