@@ -13,6 +13,9 @@ from ..status import Status
 from ..targets import Target
 from ..weighting.estimate import Estimate
 
+EVIDENCE_ROUNDING = 8
+"""Rounding errors of a log-evidence, which sums a few large terms, in units of the last place."""
+
 
 def posterior_of(problem: Problem, target: Target, found: Estimate, method: Sampler) -> Posterior:
     """Return the posterior of a flattened batch of B problems; NaN where a problem's numbers are out of range."""
@@ -79,7 +82,7 @@ def _diagnostics(target: Target, found: Estimate, alpha: jax.Array, method: Samp
         known["log_evidence"] = jnp.full_like(found.ess, jnp.nan)
     if not method.is_chain:
         known["rhat"] = jnp.ones_like(found.ess)
-    rounding = jnp.finfo(found.ess.dtype).eps * jnp.abs(known["log_evidence"])
+    rounding = EVIDENCE_ROUNDING * jnp.finfo(found.ess.dtype).eps * jnp.abs(known["log_evidence"])
     return known | {
         "log_evidence_stderr": known["log_evidence_stderr"] + rounding,
         "acceptance_rate": jnp.where(target.unbounded, jnp.nan, known["acceptance_rate"]),

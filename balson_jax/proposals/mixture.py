@@ -75,7 +75,7 @@ class DividedProposal:
     def draw(self, points: Coordinates) -> tuple[jax.Array, jax.Array]:
         """Map points to ``ln omega`` and its log-density."""
         # Sobol points are dealt (see random.sobol), so every eighth point is a balanced subset, and so are the others.
-        from_prior = log_dirichlet(lambda first, dims: points(first, dims)[:, ::PRIOR_SHARE], self.prior)
+        from_prior = log_dirichlet(lambda first, dims: points(first, dims)[:, ::PRIOR_SHARE], self.prior, rolled=True)
         given = jnp.repeat(from_prior, PRIOR_SHARE, axis=-1)
         chosen = jnp.arange(given.shape[-1]) % PRIOR_SHARE == 0
         log_omega, density = self.proposal.draw(points, Given(given, chosen))

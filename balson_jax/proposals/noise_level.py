@@ -47,11 +47,14 @@ class NoiseLevel:
 
     def draw(self, bits: jax.Array, given: Given | None) -> jax.Array:
         """Return log-precisions, ``(B, L)``, from integer points, ``(L,)``; those of given draws given omega."""
-        new = unlifted(bits[None], self._drawn_shape[:, None])[:, 0] + jnp.log(self.usual / self.shape)[:, None]
+        new = self._variates(bits, self._drawn_shape) + jnp.log(self.usual / self.shape)[:, None]
         if given is None:
             return new
         rate = self.shape[:, None] + self.loss(jnp.exp(given.log_omega))
-        return jnp.where(given.chosen, unlifted(bits[None], self.shape[:, None])[:, 0] - jnp.log(rate), new)
+        return jnp.where(given.chosen, self._variates(bits, self.shape) - jnp.log(rate), new)
+
+    def _variates(self, bits: jax.Array, shape: jax.Array) -> jax.Array:
+        return unlifted(bits[None], shape[:, None], rolled=True)[:, 0]
 
     def log_density(self, log_precision: jax.Array, log_omega: jax.Array) -> jax.Array:
         """Return the log-density of precisions as they are drawn, over that given omega, ``(B, L)``."""

@@ -69,32 +69,43 @@ def quantile_coefficients(alpha: jax.Array) -> jax.Array:
     table = jnp.asarray(_table(alpha.dtype.name))
     s = lax.rsqrt(alpha)
     x = 2 * s / S_MAX - 1
-    basis = [jnp.ones_like(x), x]
-    for _ in range(table.shape[1] - 2):
-        basis.append(2 * x * basis[-1] - basis[-2])
-    return s * jnp.tensordot(table, jnp.stack(basis), axes=1, precision=lax.Precision.HIGHEST)
+
+    def step(pair, _):
+        return (pair[1], 2 * x * pair[1] - pair[0]), pair[0]
+
+    _, basis = lax.scan(step, (jnp.ones_like(x), x), length=table.shape[1])
+    return s * jnp.tensordot(table, basis, axes=1, precision=lax.Precision.HIGHEST)
 
 
-def evaluate(coefficients: jax.Array, t: jax.Array) -> jax.Array:
+def evaluate(coefficients: jax.Array, t: jax.Array, rolled: bool = False) -> jax.Array:
     """Return the Chebyshev sum at scores ``t``. Trailing axes of the coefficients broadcast against ``t``.
 
     Even and odd terms form two independent Clenshaw sums in ``y = T_2(x)``, which a processor can run in parallel:
-    ``T_2n(x) = T_n(y)``, and ``T_(2n+1)(x) = x V_n(y)`` with ``V_0 = 1, V_1 = 2y - 1``.
+    ``T_2n(x) = T_n(y)``, and ``T_(2n+1)(x) = x V_n(y)`` with ``V_0 = 1, V_1 = 2y - 1``. A rolled sum is a loop: a
+    smaller program to compile, but slower if the variates are most of the work.
     """
     t_max = SIZES[t.dtype.name][0]
     x = jnp.clip(t * (1 / t_max), -1.0, 1.0)
     y = 2 * jnp.square(x) - 1
-    even, even_ahead = _clenshaw(coefficients[2::2], y)
-    odd, odd_ahead = _clenshaw(coefficients[1::2], y)
+    even, even_ahead = _clenshaw(coefficients[2::2], y, rolled)
+    odd, odd_ahead = _clenshaw(coefficients[1::2], y, rolled)
     return (y * even - even_ahead + x * (odd - odd_ahead)) + coefficients[0]
 
 
-def _clenshaw(coefficients: jax.Array, y: jax.Array) -> tuple[jax.Array, jax.Array]:
+def _clenshaw(coefficients: jax.Array, y: jax.Array, rolled: bool) -> tuple[jax.Array, jax.Array]:
     """Run ``b_n = c_n + 2 y b_(n+1) - b_(n+2)`` down to the first coefficient; return ``(b_0, b_1)``."""
     twice = 2 * y
     current, ahead = coefficients[-1], jnp.zeros_like(coefficients[-1])
+
+    def step(pair, coefficient):
+        return (twice * pair[0] - pair[1] + coefficient, pair[0]), None
+
+    if rolled:
+        shape = jnp.broadcast_shapes(current.shape, y.shape)
+        start = jnp.broadcast_to(current, shape), jnp.broadcast_to(ahead, shape)
+        return lax.scan(step, start, coefficients[-2::-1])[0]
     for coefficient in coefficients[-2::-1]:
-        current, ahead = twice * current - ahead + coefficient, current
+        (current, ahead), _ = step((current, ahead), coefficient)
     return current, ahead
 
 
@@ -103,14 +114,14 @@ def needs_lift(alpha: jax.Array) -> jax.Array:
     return alpha < ALPHA_MIN
 
 
-def unlifted(bits: jax.Array, alpha: jax.Array) -> jax.Array:
+def unlifted(bits: jax.Array, alpha: jax.Array, rolled: bool = False) -> jax.Array:
     """Return log-variates of Gamma(alpha + 1) where ``alpha`` needs the lift, and of Gamma(alpha) elsewhere."""
     # The barrier hides a constant alpha from the compiler. Otherwise it would resolve the conditionals that follow at
     # compile time and fuse this costly expression into each of its uses.
     alpha = lax.optimization_barrier(alpha)
     alpha = jnp.where(needs_lift(alpha), alpha + 1, alpha)
     coefficients = quantile_coefficients(alpha).at[0].add(jnp.log(alpha))
-    return evaluate(coefficients[..., None], score(bits, alpha.dtype))
+    return evaluate(coefficients[..., None], score(bits, alpha.dtype), rolled)
 
 
 def lift(draws: jax.Array, bits: jax.Array, alpha: jax.Array) -> jax.Array:

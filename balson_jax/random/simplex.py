@@ -15,12 +15,13 @@ def dims(num_components: int) -> int:
     return 2 * num_components
 
 
-def log_dirichlet(points: Coordinates, alpha: jax.Array) -> jax.Array:
+def log_dirichlet(points: Coordinates, alpha: jax.Array, rolled: bool = False) -> jax.Array:
     """Map points of the unit cube to variates of ``Dir(alpha)``.
 
     Args:
       points: returns the integer coordinates of L points, ``(..., dims, L)``, with at least ``dims(K)`` coordinates.
       alpha: concentrations, ``(..., K)``; leading axes broadcast against those of the points.
+      rolled: whether quantiles are computed in a loop (see ``gamma_quantile.evaluate``).
 
     Returns:
       ``ln omega``, ``(..., K, L)``. Exponentiated columns sum to one. The logarithm is returned because omega may be
@@ -28,7 +29,7 @@ def log_dirichlet(points: Coordinates, alpha: jax.Array) -> jax.Array:
     """
     num_components = alpha.shape[-1]
     alpha = lax.optimization_barrier(alpha)  # see gamma_quantile.unlifted
-    unlifted_draws = unlifted(points(0, num_components), alpha)
+    unlifted_draws = unlifted(points(0, num_components), alpha, rolled)
 
     def lifted():
         lifted = lift(unlifted_draws, points(num_components, num_components), alpha)

@@ -20,6 +20,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 from jax.scipy.special import ndtr, ndtri
+from numpy.polynomial import chebyshev
 from scipy import special
 
 FARTHEST = 1e12
@@ -33,7 +34,7 @@ _ABSCISSAS, _QUADRATURE_WEIGHTS = (0.5 * part for part in np.polynomial.legendre
 
 @functools.cache
 def _mills_table(degree: int) -> np.ndarray:
-    """Return Chebyshev coefficients of ``R(x) (x + sqrt(x^2 + 4)) / 2`` in ``(x - c) / (x + c)``, for x >= 0.
+    """Return polynomial coefficients of ``R(x) (x + sqrt(x^2 + 4)) / 2`` in ``(x - c) / (x + c)``, for x >= 0.
 
     Mills' ratio R is divided by Birnbaum's (1942) lower bound ``2 / (x + sqrt(x^2 + 4))``. The quotient is smooth and
     lies between 1 and 1.26.
@@ -41,7 +42,8 @@ def _mills_table(degree: int) -> np.ndarray:
     t = np.cos(np.pi * (np.arange(512) + 0.5) / 512)
     x = _MAP_SCALE * (1 + t) / (1 - t)
     ratio = np.sqrt(np.pi / 2) * special.erfcx(x / np.sqrt(2))
-    return np.polynomial.chebyshev.chebfit(t, ratio * (x + np.sqrt(x * x + 4)) / 2, degree)
+    fitted = chebyshev.chebfit(t, ratio * (x + np.sqrt(x * x + 4)) / 2, degree)
+    return chebyshev.cheb2poly(fitted)
 
 
 def mills(x: jax.Array) -> jax.Array:
@@ -52,10 +54,10 @@ def mills(x: jax.Array) -> jax.Array:
     """
     table = _mills_table(_DEGREE[str(x.dtype)]).astype(x.dtype)
     t = (x - _MAP_SCALE) / (x + _MAP_SCALE)
-    last, before = jnp.zeros_like(t), jnp.zeros_like(t)
-    for coefficient in table[:0:-1]:
-        last, before = 2 * t * last - before + coefficient, last
-    return (t * last - before + table[0]) * 2 / (x + jnp.sqrt(x * x + 4))
+    value = table[-1]
+    for coefficient in table[-2::-1]:
+        value = t * value + coefficient
+    return value * 2 / (x + jnp.sqrt(x * x + 4))
 
 
 def _relative_density(near: jax.Array, y: jax.Array) -> jax.Array:
@@ -135,9 +137,11 @@ class Cut:
         flat = jnp.abs(tilt) < 1e-3
         tilt = jnp.clip(jnp.where(flat, 1, tilt), -1.5, 1.5)
         y = self.width * jnp.where(flat, p, -jnp.log1p(p * jnp.expm1(-tilt)) / tilt)
-        for _ in range(2):
-            y = y - (_narrow_mass(self.near, y) - p * self.mass) / _relative_density(self.near, y)
-        return y
+
+        def step(_, y):
+            return y - (_narrow_mass(self.near, y) - p * self.mass) / _relative_density(self.near, y)
+
+        return lax.fori_loop(0, 2, step, y)
 
     def _in_middle(self, p: jax.Array, q: jax.Array) -> jax.Array:
         """Return distances by the normal quantile of the smaller of the two tails."""
@@ -162,10 +166,12 @@ class Cut:
         # Start from the expansion H(y) = hazard y + slope y^2 / 2. The exact slope is hazard (hazard - near), which
         # cancels for a large near; an asymptotic value is enough for a start.
         y = 2 * goal / (hazard + jnp.sqrt(jnp.square(hazard) + 2 * slope * goal))
-        for _ in range(2):
+
+        def step(_, y):
             here = mills(near + y)
-            y = jnp.maximum(y - (y * (near + 0.5 * y) + jnp.log(ratio / here) - goal) * here, 0)
-        return self._close(p, y)
+            return jnp.maximum(y - (y * (near + 0.5 * y) + jnp.log(ratio / here) - goal) * here, 0)
+
+        return self._close(p, lax.fori_loop(0, 2, step, y))
 
     def _close(self, p: jax.Array, y: jax.Array) -> jax.Array:
         """Return distances; those close to ``near`` by inverting the series ``D(y) = y - near y^2 / 2``."""
