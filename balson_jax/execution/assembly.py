@@ -39,7 +39,11 @@ def posterior_of(problem: Problem, target: Target, found: Estimate, method: Samp
     draws = constraint.unlift(found.draws, axis=1)[..., :kept]
     slack = None
     if constraint.has_slack:
-        slack = Slack(scaled(omega.mean[:, -1]), scaled(jnp.sqrt(omega.variance[:, -1])))
+        slack = Slack(
+            scaled(omega.mean[:, -1]),
+            scaled(jnp.sqrt(omega.variance[:, -1])),
+            scaled(found.draws[:, -1, :kept]),
+        )
     return Posterior(
         **{name: trusted(value) for name, value in diagnostics.items()},
         status=status,
@@ -48,6 +52,7 @@ def posterior_of(problem: Problem, target: Target, found: Estimate, method: Samp
         mean=scaled(theta.mean[:, :num_params]),
         std=scaled(jnp.sqrt(theta.variance[:, :num_params])),
         mean_stderr=scaled(theta.mean_stderr[:, :num_params]),
+        std_stderr=scaled(theta.std_stderr[:, :num_params]),
         dirichlet_misfit=trusted(_misfit(alpha, omega.variance)),
         total=total,
         num_rows=jnp.broadcast_to(problem.num_rows, total.shape),

@@ -26,6 +26,10 @@ BEYOND_REMEDY = Status.IMPROPER | Status.ROUNDING
 """Troubles that no sampler cures."""
 
 
+SPREAD_ERROR = 1.5
+"""A relative error of a standard deviation above this over the root of the draws asked for sends a problem on."""
+
+
 def fit_problem(key: jax.Array, problem: Problem, method: Sampler) -> Posterior:
     """Return the posterior by a method, or by the methods of its ladder if it has one and the data are at hand."""
     rungs = method.rungs(problem)
@@ -102,7 +106,8 @@ class _Climb:
         self.draws[chosen[stored]] = rung.method.draws_made
         self.served[chosen] |= serves
         beyond = (status & int(BEYOND_REMEDY)) > 0
-        return (serves & rung.safe(ess, np.asarray(part.pareto_k))) | beyond | self.hopeless[chosen]
+        safe = rung.safe(ess, np.asarray(part.pareto_k)) & _knows_spread(part, self.target_ess)
+        return (serves & safe) | beyond | self.hopeless[chosen]
 
     def _outlook(self, pending: np.ndarray) -> Outlook:
         unknown = np.full(len(pending), np.nan)
@@ -132,6 +137,16 @@ class _Climb:
             return whole
 
         self.found = jax.tree.map(put, self.found, part)
+
+
+def _knows_spread(part: Posterior, target_ess: float) -> np.ndarray:
+    """Return for which problems standard deviations are known as well as so many effective draws would tell them.
+
+    Weights that go with squared deviations leave the spread less certain than the effective number says.
+    """
+    with np.errstate(all="ignore"):
+        relative = np.asarray(part.std_stderr) / np.asarray(part.std)
+    return ~(relative > SPREAD_ERROR / math.sqrt(target_ess)).any(-1)
 
 
 def _renamed(part: Posterior, names: tuple[str, ...]) -> Posterior:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -17,7 +17,7 @@ from ..problems.noise_posterior import NoisePosterior
 from ..status import Status
 from ..weighting.diagnostics import Diagnostics
 from . import files
-from .intervals import matched_beta, quantiles
+from .intervals import matched_beta, quantiles, shortest
 from .prediction import Prediction, curves, resample
 from .summary import summarize
 
@@ -27,10 +27,11 @@ class FitError(RuntimeError):
 
 
 class Slack(NamedTuple):
-    """The posterior of the unused part of the total, ``(...)``."""
+    """The posterior of the unused part of the total: mean and standard deviation, ``(...)``, and kept draws."""
 
     mean: jax.Array
     std: jax.Array
+    draws: jax.Array | None = None
 
 
 @jax.tree_util.register_dataclass
@@ -48,6 +49,7 @@ class Posterior(Diagnostics):
       mean: posterior mean of theta, from all weighted draws, ``(..., P)``.
       std: posterior standard deviation of theta, from all weighted draws, ``(..., P)``.
       mean_stderr: Monte Carlo standard error of ``mean``, ``(..., P)``.
+      std_stderr: Monte Carlo standard error of ``std``, ``(..., P)``; NaN where a method does not know it.
       dirichlet_misfit: the largest factor by which a variance of omega differs from that of the approximating
         Dirichlet; 1 if all agree. Where it is large, ``alpha`` and ``theta`` describe the posterior poorly; means,
         standard deviations, intervals and draws don't depend on them.
@@ -55,7 +57,8 @@ class Posterior(Diagnostics):
       num_rows: how many observations counted.
       draws: some draws of theta that represent all, ``(..., D, P)``; D is the method's ``keep``.
       draw_weights: their weights, of sum one, ``(..., D)``.
-      slack: mean and standard deviation of the unused part of the total, or ``None`` if the constraint has no slack.
+      slack: mean, standard deviation and draws of the unused part of the total, or ``None`` if the constraint has no
+        slack.
       noise: posterior of the noise level, with ``mean``, ``std`` and ``interval``, or ``None`` if it was given.
       choice: which of ``methods`` was used, ``(...)``; see ``method``.
       methods: names of the methods that might have been used.
@@ -77,6 +80,7 @@ class Posterior(Diagnostics):
     slack: Slack | None
     noise: NoisePosterior | None
     choice: jax.Array
+    std_stderr: jax.Array = None  # type: ignore[assignment]
     methods: tuple[str, ...] = dataclasses.field(metadata={"static": True})
     constraint: Constraint = dataclasses.field(metadata={"static": True})
     certified: bool = dataclasses.field(default=True, metadata={"static": True})
@@ -133,6 +137,32 @@ class Posterior(Diagnostics):
         lower, upper = matched_beta(self.mean / scale, jnp.square(self.std / scale), level)
         return scale * lower, scale * upper
 
+    def hdi(self, level: float = 0.9) -> tuple[jax.Array, jax.Array]:
+        """Return the ends of the shortest intervals of each parameter, ``(..., P)``.
+
+        They begin at 0 (or end at the total) where the density piles up there. A central interval never contains a
+        share of exactly 0; this one does, where the posterior is highest there. From the kept draws. Where several
+        intervals are equally short, up to Monte Carlo error, one that reaches an end of the range is preferred.
+        """
+        validation.require_share("level", level)
+        self._require_draws("hdi")
+        return self._shortest(jnp.moveaxis(self.draws, -1, -2), level, self.constraint.shares_are_beta)
+
+    def slack_hdi(self, level: float = 0.9) -> tuple[jax.Array, jax.Array]:
+        """Return the ends of the shortest interval of the unused part of the total, ``(...)``."""
+        validation.require_share("level", level)
+        self._require_draws("slack_hdi")
+        if self.slack is None or self.slack.draws is None:
+            raise ValueError(f"constraint={self.constraint!r} has no slack")
+        lower, upper = self._shortest(self.slack.draws[..., None, :], level, True)
+        return lower[..., 0], upper[..., 0]
+
+    def _shortest(self, draws: jax.Array, level: float, from_zero: bool) -> tuple[jax.Array, jax.Array]:
+        """Return the shortest intervals of draws ``(..., n, D)``, of quantities up to the total."""
+        most = self.total[..., None]
+        least = jnp.zeros_like(most) if from_zero else -most
+        return shortest(draws, self.draw_weights[..., None, :], jnp.asarray(level, self.mean.dtype), least, most)
+
     def sample(self, key: jax.Array, n: int) -> jax.Array:
         """Return ``n`` draws of theta, ``(n, ..., P)``: taken from the kept ones by weight, so that some may repeat."""
         validation.require_at_least("n", n, 1)
@@ -141,7 +171,9 @@ class Posterior(Diagnostics):
         uniforms = jax.random.uniform(key, (*self.batch_shape, n), self.draw_weights.dtype)
         return jnp.moveaxis(resample(self.draws, self.draw_weights, uniforms), -2, 0)
 
-    def predict(self, model: Any, level: float = 0.9, *, noise: Any = 0.0) -> Prediction:
+    def predict(
+        self, model: Any, level: float = 0.9, *, noise: Any = 0.0, band: Literal["central", "shortest"] = "central"
+    ) -> Prediction:
         """Return mean, standard deviation and a band of a curve; of new observations of it, if noise is added.
 
         From the kept draws, but for the mean of ``design @ theta``, which comes from all.
@@ -152,11 +184,14 @@ class Posterior(Diagnostics):
           level: probability of the band at each point.
           noise: standard deviation of new observations, a number or one per problem; or ``"estimate"`` for that of the
             posterior (the root of its mean square).
+          band: ``"central"``, with equal probabilities above and below, or ``"shortest"``.
         """
         validation.require_share("level", level)
+        validation.require_choice("band", band, ("central", "shortest"))
+        central = band == "central"
         self._require_draws("predict")
         if callable(model):
-            return curves(self.draws, self.draw_weights, model, level, self._added(noise))
+            return curves(self.draws, self.draw_weights, model, level, self._added(noise), central=central)
         design = validation.float_array("design", model, self.mean.dtype)
         if design.ndim < 2 or design.shape[-1] != self.num_params:
             raise ValueError(f"design has shape {design.shape}; its last axis must have {self.num_params} components")
@@ -165,7 +200,7 @@ class Posterior(Diagnostics):
         draws = jnp.broadcast_to(self.draws, (*batch, *self.draws.shape[-2:]))
         weights = jnp.broadcast_to(self.draw_weights, (*batch, self.draw_weights.shape[-1]))
         own = design if design.ndim == 2 else jnp.broadcast_to(design, (*batch, *design.shape[-2:]))
-        found = curves(draws, weights, jnp.matmul, level, self._added(noise), own)
+        found = curves(draws, weights, jnp.matmul, level, self._added(noise), own, central)
         return found._replace(mean=jnp.einsum("...nk,...k->...n", design, self.mean))
 
     def _added(self, noise: Any) -> jax.Array | None:

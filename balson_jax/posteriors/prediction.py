@@ -13,7 +13,7 @@ from jax import lax
 from jax.scipy.special import ndtr
 
 from ..bisection import bisect
-from .intervals import quantiles
+from .intervals import CANDIDATES, quantiles, shortest
 
 BISECTION_STEPS = 30
 CURVE_ELEMENTS = 1 << 22
@@ -57,6 +57,7 @@ def curves(
     level: float,
     noise: jax.Array | None,
     design: jax.Array | None = None,
+    central: bool = True,
 ) -> Prediction:
     """Return the posterior of ``model(theta)``, or of ``model(design, theta)``, for each problem.
 
@@ -67,6 +68,7 @@ def curves(
       level: probability of the band.
       noise: standard deviation of the noise of new observations, ``(...)``, or ``None`` to predict the curve itself.
       design: ``(..., N, P)``, or ``(N, P)`` if shared by the problems.
+      central: whether the band has equal probabilities on both sides; else it is the shortest.
     """
     batch, tail = weights.shape[:-1], 0.5 * (1 - jnp.asarray(level, draws.dtype))
     draws, weights = draws.reshape(-1, *draws.shape[-2:]), weights.reshape(-1, weights.shape[-1])
@@ -85,10 +87,19 @@ def curves(
         mean = (weights * values).sum(-1)
         std = jnp.sqrt((weights * jnp.square(values - mean[..., None])).sum(-1))
         if not noisy:
-            return Prediction(mean, std, *quantiles(values, weights, tail))
+            anywhere = jnp.full_like(mean, jnp.inf)
+            band = (
+                quantiles(values, weights, tail) if central else shortest(values, weights, level, -anywhere, anywhere)
+            )
+            return Prediction(mean, std, *band)
         std = jnp.hypot(std, noise)
-        ends = (_noisy_quantile(values, weights, noise, mean, std, p) for p in (tail, 1 - tail))
-        return Prediction(mean, std, *ends)
+        find = functools.partial(_noisy_quantile, values, weights, noise, mean, std)
+        if central:
+            return Prediction(mean, std, find(tail), find(1 - tail))
+        tails = tail * jnp.linspace(0, 2, CANDIDATES, dtype=draws.dtype)[1:-1]
+        lower, upper = (jnp.moveaxis(lax.map(find, at), 0, -1) for at in (tails, tails + level))
+        best = jnp.argmin(upper - lower, -1)[..., None]
+        return Prediction(mean, std, *(jnp.take_along_axis(ends, best, -1)[..., 0] for ends in (lower, upper)))
 
     parts = (draws, weights, added, *own)
     size = 1

@@ -20,11 +20,12 @@ def summarize(posterior: Posterior, level: float) -> str:
 
 
 def _single(posterior: Posterior, level: float) -> str:
-    lower, upper = (np.asarray(end) for end in posterior.interval(level))
+    shortest = bool(posterior.draws.shape[-2])
+    lower, upper = (np.asarray(end) for end in (posterior.hdi(level) if shortest else posterior.interval(level)))
     columns = [np.asarray(column) for column in (posterior.mean, posterior.std, lower, upper, posterior.theta)]
-    percent = f"{100 * level:g} %"
+    kind = f"{100 * level:g} % {'hdi' if shortest else 'interval'}"
     lines = [f"Posterior of theta ({posterior.method}), {posterior.constraint.label} {float(posterior.total):g}", ""]
-    lines.append(f"{'':>9}{'mean':>10}{'std':>10}{f'{percent} interval':>23}{'sparse mode':>14}")
+    lines.append(f"{'':>9}{'mean':>10}{'std':>10}{kind:>23}{'sparse mode':>14}")
     for k in range(min(posterior.num_params, MAX_ROWS)):
         mean, std, low, high, mode = (_number(column[k]) for column in columns)
         lines.append(f"{f'theta[{k}]':>9}{mean:>10}{std:>10}{f'{low} – {high}':>23}{mode:>14}")
@@ -55,12 +56,16 @@ def _unknowns(posterior: Posterior, level: float) -> list[str]:
     lines = []
     if posterior.slack is not None:
         mean, std = _number(float(posterior.slack.mean)), _number(float(posterior.slack.std))
-        lines.append(f"{'slack':>9}{mean:>10}{std:>10}")
+        ends = posterior.slack_hdi(level) if posterior.draws.shape[-2] and posterior.slack.draws is not None else ()
+        lines.append(f"{'slack':>9}{mean:>10}{std:>10}" + _range(ends))
     if posterior.noise is not None:
-        low, high = (_number(float(end)) for end in posterior.noise.interval(level))
         mean, std = _number(float(posterior.noise.mean)), _number(float(posterior.noise.std))
-        lines.append(f"{'noise':>9}{mean:>10}{std:>10}{f'{low} – {high}':>23}")
+        lines.append(f"{'noise':>9}{mean:>10}{std:>10}" + _range(posterior.noise.interval(level)))
     return lines
+
+
+def _range(ends: Any) -> str:
+    return f"{' – '.join(_number(float(end)) for end in ends):>23}" if len(ends) else ""
 
 
 def _batch(posterior: Posterior) -> str:

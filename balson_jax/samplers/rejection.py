@@ -17,6 +17,7 @@ from ..status import MIN_ESS, Status
 from ..targets import Needs, Target
 from ..weighting import moments as running
 from ..weighting import reservoir
+from ..weighting.convergence import SQUARES_VARIANCE
 from ..weighting.estimate import Estimate, Moment
 from ..weighting.weights import log_weights
 from .base import DEFAULT_CHUNK, DEFAULT_KEEP, Sampler, num_kept
@@ -184,5 +185,7 @@ def _moments(target: Target, found: running.Moments, some: jax.Array, count: jax
         prior_mean, prior_variance = prior.get(name, (mean, found.spread[name]))
         variance = jnp.where(some, found.spread[name] / count, prior_variance)
         stderr = jnp.where(some, jnp.sqrt(variance / count), jnp.inf)
-        moments[name] = Moment(jnp.where(some, mean, prior_mean), variance, stderr[None])
+        # Independent draws; the variance of their squares is not recorded.
+        of_variance = jnp.where(some, variance * jnp.sqrt(SQUARES_VARIANCE / count), jnp.inf)
+        moments[name] = Moment(jnp.where(some, mean, prior_mean), variance, stderr[None], of_variance[None])
     return moments

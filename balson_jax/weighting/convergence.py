@@ -42,11 +42,17 @@ class Convergence(NamedTuple):
       ess: effective number of draws of the least precisely estimated component of omega or theta, ``(B,)``.
       rhat: largest split R-hat of these and their squares, ``(B,)``.
       mean_stderr: Monte Carlo standard errors of the means of all quantities, ``(B, n)`` by name.
+      variance_stderr: those of the variances.
     """
 
     ess: jax.Array
     rhat: jax.Array
     mean_stderr: dict[str, jax.Array]
+    variance_stderr: dict[str, jax.Array]
+
+    def moment(self, name: str, mean: jax.Array, variance: jax.Array) -> Moment:
+        """Return the moment of a quantity with its errors."""
+        return Moment(mean, variance, self.mean_stderr[name][None], self.variance_stderr[name][None])
 
 
 def judge(parts: running.Moments, num_chains: int) -> Convergence:
@@ -59,13 +65,15 @@ def judge(parts: running.Moments, num_chains: int) -> Convergence:
     """
     whole = running.combine(parts)
     errors = {name: squared_error(means, num_chains) for name, means in parts.mean.items()}
+    squares = {name: _squares(name, parts, whole) for name in parts.mean}
     judged = [name for name in ("omega", "theta") if name in parts.mean]
     ess = [_effective(whole.variance(name), errors[name], whole.mass[:, None]).min(-1) for name in judged]
-    rhat = [_rhat(name, parts, whole, num_chains).max(-1) for name in judged]
+    rhat = [split_rhat(parts.mean[name], squares[name], whole.variance(name), num_chains).max(-1) for name in judged]
     return Convergence(
         ess=functools.reduce(jnp.minimum, ess),
         rhat=functools.reduce(jnp.maximum, rhat),
         mean_stderr={name: jnp.sqrt(error) for name, error in errors.items()},
+        variance_stderr={name: _scaled_error(own, whole.variance(name), num_chains) for name, own in squares.items()},
     )
 
 
@@ -76,10 +84,15 @@ def _effective(variance: jax.Array, error_square: jax.Array, count: jax.Array) -
     return jnp.where(still, count, variance / jnp.where(still, 1, smallest))
 
 
-def _rhat(name: str, parts: running.Moments, whole: running.Moments, num_chains: int) -> jax.Array:
-    means = parts.mean[name]
-    squares = parts.spread[name] / parts.mass[..., None] + jnp.square(means - whole.mean[name])
-    return split_rhat(means, squares, whole.variance(name), num_chains)
+def _squares(name: str, parts: running.Moments, whole: running.Moments) -> jax.Array:
+    """Return mean squared deviations of batches from the mean of all, ``(batches, B, n)``."""
+    return parts.spread[name] / parts.mass[..., None] + jnp.square(parts.mean[name] - whole.mean[name])
+
+
+def _scaled_error(squares: jax.Array, variance: jax.Array, num_chains: int) -> jax.Array:
+    """Return the standard error of a variance; squares of squares of small numbers would underflow."""
+    scale = jnp.where(variance > 0, variance, 1)
+    return scale * jnp.sqrt(squared_error(squares / scale, num_chains))
 
 
 def squared_error(means: jax.Array, num_chains: int) -> jax.Array:
@@ -156,10 +169,7 @@ def from_chains(key: jax.Array, target: Target, omega: jax.Array, keep: int = 51
     chosen = jax.random.choice(key, flat.shape[-1], (keep,), replace=keep > flat.shape[-1])
     status = verdict(verdicts.ess) | high_rhat(verdicts.rhat)
     return Estimate(
-        moments={
-            name: Moment(mean, whole.variance(name), verdicts.mean_stderr[name][None])
-            for name, mean in whole.mean.items()
-        },
+        moments={name: verdicts.moment(name, mean, whole.variance(name)) for name, mean in whole.mean.items()},
         ess=verdicts.ess,
         rhat=verdicts.rhat,
         status=status,

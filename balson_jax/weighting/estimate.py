@@ -43,6 +43,14 @@ class Moment(NamedTuple):
         """Monte Carlo standard error of the mean, ``(B, n)``."""
         return jnp.sqrt(jnp.square(self.mean_errors).sum(0))
 
+    @property
+    def std_stderr(self) -> jax.Array:
+        """Monte Carlo standard error of the standard deviation, ``(B, n)``; NaN if unknown."""
+        if self.variance_errors is None:
+            return jnp.full_like(self.variance, jnp.nan)
+        error = jnp.sqrt(jnp.square(self.variance_errors).sum(0))
+        return jnp.where(self.variance > 0, 0.5 * error * lax.rsqrt(self.variance), 0)
+
 
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -105,7 +105,7 @@ def test_the_table_of_one_problem(found):
         "theta[2]",
         "mean",
         "std",
-        "90 % interval",
+        "90 % hdi",
         "mode",
         "effective draws",
         "Pareto k",
@@ -113,7 +113,7 @@ def test_the_table_of_one_problem(found):
         "OK",
     ):
         assert word in text
-    assert "50 % interval" in found.summary(0.5)
+    assert "50 % hdi" in found.summary(0.5)
     assert max(map(len, text.splitlines())) <= 80
 
 

@@ -17,7 +17,7 @@ from ...weighting import moments as running
 from ...weighting import reservoir
 from ...weighting.convergence import judge
 from ...weighting.diagnostics import high_rhat, verdict
-from ...weighting.estimate import Estimate, Moment
+from ...weighting.estimate import Estimate
 from .walkers import Population, Walkers
 
 
@@ -105,7 +105,7 @@ class Recorder:
         ess, rhat = verdicts.ess, verdicts.rhat
         status = verdict(ess) | high_rhat(rhat) | jnp.where(ess < target_ess, Status.BUDGET, 0)
         moments = {
-            name: Moment(self.middle[name] + mean, whole.variance(name), verdicts.mean_stderr[name][None])
+            name: verdicts.moment(name, self.middle[name] + mean, whole.variance(name))
             for name, mean in whole.mean.items()
         }
         return Estimate(

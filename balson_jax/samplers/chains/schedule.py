@@ -157,7 +157,7 @@ class Schedule:
         parts = jax.tree.map(lambda new, old: _unless(state.done, new, old), found, state.parts)
         done_ensembles = jnp.repeat(state.done, self.recorder.population.ensembles)
         kept = jax.tree.map(lambda new, old: _unless(done_ensembles, new, old), kept, state.kept)
-        ess, rhat, _ = judge(parts, self.recorder.population.ensembles)
+        ess, rhat, *_ = judge(parts, self.recorder.population.ensembles)
         good = (ess >= self.target_ess) & (rhat <= MAX_RHAT)
         near = (ess >= self.target_ess / 4) & (rhat <= 1 + 4 * (MAX_RHAT - 1))
         # Along lines walkers come in from afar during the first round.
