@@ -26,7 +26,7 @@ from .execution.stream import fit_stream
 from .execution.warm_up import warm_up
 from .experiments import paper as _paper  # noqa: F401
 from .fit import fit
-from .learning import Comparison, Tuning, compare, tune
+from .learning import Comparison, Learned, Tuning, compare, learn, tune
 from .least_squares import LeastSquares, least_squares
 from .posteriors.posterior import FitError, Posterior, Prediction, Slack
 from .problems.base import Problem
@@ -70,6 +70,7 @@ __all__ = [
     "FitError",
     "HitAndRun",
     "InverseGamma",
+    "Learned",
     "LeastSquares",
     "LinearProblem",
     "ModelProblem",
@@ -89,6 +90,7 @@ __all__ = [
     "dirichlet",
     "fit",
     "fit_stream",
+    "learn",
     "least_squares",
     "linear_problem",
     "metrics",

@@ -18,15 +18,18 @@ from rich.console import Console
 
 from .report import Result, show, write
 
-GROUPS = ("draws", "weights", "fits", "waiting", "scaling", "accuracy", "strong")
+GROUPS = ("draws", "weights", "fits", "waiting", "scaling", "accuracy", "coverage", "strong")
 RIVALS = ("blackjax", "numpyro", "qpax", "cvxpy")
-ON_DEMAND = {"strong"}  # takes an hour or two
+ON_DEMAND = {"coverage", "strong"}  # take a quarter of an hour, and an hour or two
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="balson bench", description=__doc__)
     parser.add_argument(
-        "groups", nargs="*", metavar="group", help=f"groups to run, of {', '.join(GROUPS)}; default: all but the last"
+        "groups",
+        nargs="*",
+        metavar="group",
+        help=f"groups to run, of {', '.join(GROUPS)}; default: all but the last two",
     )
     parser.add_argument("--quick", action="store_true", help="use small sizes and skip scaling; takes about a minute")
     parser.add_argument("--check", action="store_true", help="exit with an error if a target is missed")

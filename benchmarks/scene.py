@@ -3,19 +3,10 @@
 from __future__ import annotations
 
 import pathlib
-from typing import NamedTuple
 
 import numpy as np
 
-from .spectra import smooth_spectra
-
-
-class Scene(NamedTuple):
-    """Endmembers ``(bands, materials)``, spectra ``(pixels, bands)`` and abundances ``(pixels, materials)``."""
-
-    design: np.ndarray
-    targets: np.ndarray
-    abundances: np.ndarray
+from balson_jax.experiments.scenes import Scene, smooth_spectra
 
 
 def simulated(seed: int, num_pixels: int, num_bands: int = 198, num_materials: int = 4) -> Scene:

@@ -5,16 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 import balson_jax as balson
-
-
-def smooth_spectra(rng: np.random.Generator, num_bands: int, num_spectra: int) -> np.ndarray:
-    """Return spectra, ``(num_bands, num_spectra)``. Each is a constant plus three broad bumps or dips."""
-    band = np.linspace(0, 1, num_bands)[:, None]
-    level = rng.uniform(0.3, 0.5, num_spectra)
-    heights = rng.uniform(-0.3, 0.5, (3, num_spectra))
-    places, widths = rng.uniform(size=(3, num_spectra)), rng.uniform(0.1, 0.4, (3, num_spectra))
-    bumps = heights * np.exp(-0.5 * np.square((band[:, None] - places) / widths))
-    return level + bumps.sum(1)
+from balson_jax.experiments.scenes import smooth_spectra
 
 
 def mixed_problems(
@@ -26,3 +17,6 @@ def mixed_problems(
     clean = np.einsum("pnk,pk->pn", design, abundance)
     target = clean + noise * rng.normal(size=clean.shape)
     return balson.linear_problem(design.astype(np.float32), target.astype(np.float32), noise=noise, prior=prior)
+
+
+__all__ = ["mixed_problems", "smooth_spectra"]

@@ -8,8 +8,10 @@ from collections.abc import Callable, Iterator
 
 
 @contextlib.contextmanager
-def reporter(progress: bool | Callable[[int, int], None], total: int) -> Iterator[Callable[[int], None]]:
-    """Yield a function that shows how many targets are done."""
+def reporter(
+    progress: bool | Callable[[int, int], None], total: int, doing: str = "fitted", things: str = "targets"
+) -> Iterator[Callable[[int], None]]:
+    """Yield a function that shows how many things are done."""
     if callable(progress):
         yield lambda done: progress(done, total)
         return
@@ -20,9 +22,9 @@ def reporter(progress: bool | Callable[[int, int], None], total: int) -> Iterato
         from rich.console import Console
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
     except ImportError:
-        yield lambda done: print(f"fitted {done:,} of {total:,} targets", file=sys.stderr, flush=True)
+        yield lambda done: print(f"{doing} {done:,} of {total:,} {things}", file=sys.stderr, flush=True)
         return
-    columns = TextColumn("fitting"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
+    columns = TextColumn(f"{doing} {things}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
     with Progress(*columns, console=Console(stderr=True)) as bar:
         task = bar.add_task("fitting", total=total)
         yield lambda done: bar.update(task, completed=done)

@@ -1,1 +1,1 @@
-"""Experiments: the paper's."""
+"""Experiments: the paper's, and simulated scenes."""

@@ -1,0 +1,158 @@
+"""Covariances of residuals with few parameters: levels of rows, and variance components with weights.
+
+An unrestricted covariance of a batch's residuals is not safe to learn. Inside the span of the design residuals can't
+tell noise from theta, so it may grow there without contradiction. The components here have a fixed form each, and only
+their weights are learned; what is seen outside the span fixes what they are inside it:
+
+- ``smooth``: errors of any kind that are alike in neighbouring rows,
+- ``columns``: each column of the design is off by a factor of its own, constant or slowly changing along the rows,
+- ``gain``: the whole of a prediction is off by a factor, likewise.
+
+Weights and levels maximise the Gaussian likelihood by multiplicative steps, each of which increases it (the
+minorisation of Zhou, Hu, Zhou and Lange 2019): ``w_j *= sqrt(tr(P S P V_j) / tr(P V_j))``, with S the second moment of
+the residuals and P the inverse of the covariance. They start from the part of the data that no theta reaches
+(restricted maximum likelihood): P is then the inverse within that part.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+
+LENGTHS = (0.015, 0.03, 0.06, 0.1, 0.17, 0.3)
+"""Lengths over which slowly changing errors are alike, as shares of the range of the rows' coordinates."""
+
+FIRST_STEPS, MORE_STEPS = 150, 50
+LEAST_LEVEL = 1e-6
+"""Smallest variance of a row, as a share of the typical one."""
+
+PRIOR_ROWS = 5
+"""A row's own variance is averaged with the typical one, which counts as this many problems."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Covariance:
+    """A covariance of N rows: ``diag(levels) + sum_j weights_j parts_j``; all in float64.
+
+    Attributes:
+      levels: variances of the rows' own noise, ``(N,)``.
+      weights: of the components, ``(J,)``.
+      parts: the components, ``(J, N, N)``.
+      names: of the components.
+    """
+
+    levels: np.ndarray
+    weights: np.ndarray
+    parts: np.ndarray
+    names: tuple[str, ...]
+
+    @property
+    def matrix(self) -> np.ndarray:
+        """The covariance, ``(N, N)``."""
+        return np.diag(self.levels) + np.tensordot(self.weights, self.parts, 1)
+
+    def shares(self) -> dict[str, float]:
+        """Return which share of the variance each kind of error has."""
+        variances = {"rows": self.levels.sum()}
+        for name, weight, part in zip(self.names, self.weights, self.parts, strict=True):
+            variances[name] = variances.get(name, 0.0) + weight * np.trace(part)
+        total = sum(variances.values())
+        return {name: float(variance / total) for name, variance in variances.items()}
+
+    def fitted(
+        self, second_moment: np.ndarray, count: float, steps: int, basis: np.ndarray | None = None
+    ) -> Covariance:
+        """Return the covariance after some steps towards the likeliest.
+
+        Args:
+          second_moment: of the residuals, ``(N, N)``, or of their coordinates in the basis, ``(n, n)``.
+          count: number of problems that it is a mean of.
+          steps: how many.
+          basis: orthonormal, ``(N, n)``, of the part of the data that counts; ``None`` for all.
+        """
+        levels, weights = self.levels, self.weights
+        flat = self.parts.reshape(len(self.parts), levels.size**2)
+        for _ in range(steps):
+            precision = np.diag(levels) + (weights @ flat).reshape(levels.size, levels.size)
+            precision = np.linalg.inv(precision if basis is None else basis.T @ precision @ basis)
+            seen = precision @ second_moment @ precision
+            if basis is not None:
+                precision, seen = basis @ precision @ basis.T, basis @ seen @ basis.T
+            typical = np.exp(np.log(levels).mean())
+            own = count * np.diagonal(seen) + PRIOR_ROWS * typical / np.square(levels)
+            levels = levels * np.sqrt(_ratio(own, count * np.diagonal(precision) + PRIOR_ROWS / levels))
+            levels = np.maximum(levels, LEAST_LEVEL * typical)
+            weights = weights * np.sqrt(_ratio(flat @ seen.reshape(-1), flat @ precision.reshape(-1)))
+        return dataclasses.replace(self, levels=levels, weights=weights)
+
+
+def _ratio(seen: np.ndarray, expected: np.ndarray) -> np.ndarray:
+    return np.maximum(seen, 0) / np.where(expected > 0, expected, 1)
+
+
+def rows_only(residuals: np.ndarray) -> Covariance:
+    """Return levels of rows alone, from residuals ``(B, N)``, NaN where a row is missing."""
+    levels = np.nanmean(np.square(residuals), 0)
+    num_rows = residuals.shape[1]
+    typical = max(np.nanmean(levels), np.finfo(float).tiny)
+    levels = np.where(np.isfinite(levels), np.maximum(levels, LEAST_LEVEL * typical), typical)
+    return Covariance(levels, np.zeros(0), np.zeros((0, num_rows, num_rows)), ())
+
+
+def with_components(rows: Covariance, design: np.ndarray, theta: np.ndarray, coordinates: np.ndarray) -> Covariance:
+    """Return a covariance to start from, with all components, in small amounts.
+
+    Args:
+      rows: the levels of rows.
+      design: ``(N, P)``.
+      theta: estimates, ``(B, P)``.
+      coordinates: of the rows, ``(N,)``.
+    """
+    places = (coordinates - coordinates.min()) / max(np.ptp(coordinates), np.finfo(float).tiny)
+    spacing = 1 / max(len(places) - 1, 1)
+    moment = theta.T @ theta / len(theta)
+    columns, gain = design @ (np.diagonal(moment)[:, None] * design.T), design @ moment @ design.T
+    level = np.trace(gain) / len(design)
+    parts, names = [columns, gain], ["columns", "gain"]
+    for length in LENGTHS:
+        if length > 1.5 * spacing:
+            kernel = np.exp(-0.5 * np.square((places[:, None] - places) / length))
+            parts += [level * kernel, columns * kernel, gain * kernel]
+            names += ["smooth", "columns", "gain"]
+    weight = 0.01 * rows.levels.mean() / max(level, np.finfo(float).tiny)
+    return Covariance(0.5 * rows.levels, np.full(len(parts), weight), np.stack(parts), tuple(names))
+
+
+def outside(design: np.ndarray) -> np.ndarray:
+    """Return an orthonormal basis, ``(N, n)``, of what no theta of a fixed sum reaches; n may be 0.
+
+    Args:
+      design: lifted to the components of omega, ``(N, K)``.
+    """
+    differences = design[:, 1:] - design[:, :1]
+    basis, size, _ = np.linalg.svd(differences, full_matrices=True)
+    rank = int((size > 1e-6 * max(size.max(initial=0), np.finfo(float).tiny)).sum())
+    return basis[:, rank:]
+
+
+def second_moment(residuals: np.ndarray, covariance: Covariance) -> np.ndarray:
+    """Return the expected second moment of residuals ``(B, N)`` given those observed, ``(N, N)``.
+
+    Residuals are NaN where a row is missing; there the current covariance tells what to expect.
+    """
+    missing = np.isnan(residuals)
+    whole = ~missing.any(1)
+    total = residuals[whole].T @ residuals[whole]
+    if whole.all():
+        return total / len(residuals)
+    matrix = covariance.matrix
+    for pattern in np.unique(missing[~whole], axis=0):
+        own, known = residuals[(missing == pattern).all(1)], ~pattern
+        gain = np.linalg.solve(matrix[np.ix_(known, known)], matrix[np.ix_(known, pattern)])
+        filled = np.where(known, own, 0)
+        filled[:, pattern] = own[:, known] @ gain
+        total += filled.T @ filled
+        rest = matrix[np.ix_(pattern, pattern)] - matrix[np.ix_(pattern, known)] @ gain
+        total[np.ix_(pattern, pattern)] += len(own) * rest
+    return total / len(residuals)

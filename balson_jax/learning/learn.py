@@ -1,0 +1,308 @@
+"""What a batch of problems with the same rows tells about itself: its noise, and its prior.
+
+By expectation and maximisation (Dempster, Laird and Rubin 1977), with fits inside: given covariance and prior, fits
+give draws of theta; given these, the covariance (see ``covariance``) and the concentrations of the prior are those that
+make them likeliest. Problems held out of the learning judge each round by their evidence, and the best is kept: the
+plain fit too, if nothing beats it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any, Literal, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.scipy.special import digamma
+
+from .. import dirichlet, validation
+from ..execution.progress import reporter
+from ..fit import fit
+from ..least_squares import least_squares
+from ..posteriors.posterior import Posterior
+from ..problems import constraints
+from ..problems.linear import LinearTemplate, linear_problem, linear_template
+from ..problems.noise import Correlated
+from ..samplers import TG, Auto, Sampler
+from ..samplers.auto import MAX_GAUSSIAN
+from . import covariance as covariances
+from .covariance import Covariance
+from .learned import Learned, Round
+
+MAX_ROWS = 2000
+"""A covariance of more rows is not learned: its inverse is taken in each step."""
+
+HELD_OUT = 5
+"""One problem in five judges what was learned from the others."""
+
+FEWEST = 20
+"""With fewer problems all learn and judge."""
+
+SAMPLED_DRAWS = 16
+"""Draws of theta per problem whose residuals are taken."""
+
+LEAST_GAIN = 0.02
+"""Learning stops when the evidence grows by less than this in two rounds, in nats per problem held out."""
+
+CONCENTRATIONS = 0.02, 1e3
+"""Limits of learned concentrations."""
+
+
+def learn(
+    key: jax.Array,
+    design: Any,
+    targets: Any,
+    *,
+    noise: Literal["covariance", "rows"] | None = "covariance",
+    prior: Any = "learn",
+    level: Literal["estimate", "common"] = "estimate",
+    coordinates: Any = None,
+    sample: int = 1000,
+    rounds: int = 12,
+    method: str | Sampler = "auto",
+    progress: bool | Callable[[int, int], None] = True,
+    **options: Any,
+) -> Learned:
+    """Learn the noise and the prior of many targets that share a design, so that intervals hold for real data.
+
+    Real residuals are correlated between rows: columns of the design vary from target to target, gains drift. The plain
+    model takes every row for an independent observation, and its error bars are too narrow, often by a factor of five
+    to ten. This learns a covariance of the residuals, with few parameters (see ``learning.covariance``), and the
+    concentrations of the prior. Nothing needs to be known of the true theta.
+
+    Args:
+      key: a PRNG key.
+      design: ``(N, P)``.
+      targets: ``(B, N)``; dozens at least.
+      noise: ``"covariance"`` learns how errors of rows go together; ``"rows"`` a noise level for each row, for rows
+        without order or neighbours, or more than 2,000; ``None`` neither.
+      prior: ``"learn"`` learns a concentration for each component; or the prior, as for ``linear_problem``.
+      level: ``"estimate"`` if each target has a noise level of its own, which multiplies what was learned;
+        ``"common"`` if all have the same.
+      coordinates: of the rows, ``(N,)``, such as wavelengths; default: their numbers. Errors of rows with near
+        coordinates may be alike.
+      sample: how many of the targets to learn from, at most.
+      rounds: how many rounds, at most.
+      method: with which the rounds fit; the default is ``TG`` up to 64 components.
+      progress: whether to show a progress bar, or a function called with the numbers of rounds done and in total.
+      **options: ``total``, ``constraint``, ``weights``, ``mask``, ``missing`` and ``slack_prior`` of
+        ``linear_problem``.
+
+    Returns:
+      What was learned; ``fit(key, learned.problem)`` is the posterior of all targets.
+
+    >>> rng = np.random.default_rng(0)
+    >>> design = np.cumsum(rng.normal(size=(40, 3)), axis=0)
+    >>> errors = 0.5 * np.cumsum(rng.normal(size=(60, 40)), axis=1)
+    >>> targets = rng.dirichlet(np.ones(3), 60) @ design.T + errors
+    >>> learned = learn(jax.random.key(0), design, targets, rounds=2, progress=False)
+    >>> learned.gain > 10
+    True
+    """
+    key = validation.typed_key(key)
+    if noise is not None:
+        validation.require_choice("noise", noise, ("covariance", "rows"))
+    validation.require_choice("level", level, ("estimate", "common"))
+    validation.require_at_least("rounds", rounds, 1)
+    validation.require_at_least("sample", sample, 2)
+    work = _Work(key, design, targets, noise, prior, level, coordinates, sample, method, options)
+    history, best, chosen = [], work.plain, 0
+    state = work.plain
+    with reporter(progress, rounds + 1, "learned", "rounds") as report:
+        for number in range(rounds + 1):
+            found = work.fit(number, state)
+            history.append(work.judged(found, state))
+            if history[-1].log_evidence > history[chosen].log_evidence:
+                best, chosen = state, number
+            report(number + 1)
+            if number > 2 and history[-1].log_evidence < history[-3].log_evidence + LEAST_GAIN:
+                break
+            if number < rounds:
+                state = work.next(number, found, state)
+    return work.learned(best, history, chosen)
+
+
+class _State(NamedTuple):
+    """What has been learned: a covariance, or ``None`` for plain noise, and concentrations of all components."""
+
+    covariance: Covariance | None
+    prior: np.ndarray
+
+
+class _Work:
+    """The batch, and what is done with it in each round."""
+
+    def __init__(self, key, design, targets, noise, prior, level, coordinates, sample, method, options) -> None:
+        unknown = set(options) - {"total", "constraint", "weights", "mask", "missing", "slack_prior"}
+        if unknown:
+            raise ValueError(f"{min(unknown)}={options[min(unknown)]!r}: learn has no such option")
+        self.key, self.level, self.kind, self.options = key, level, noise, options
+        self.learns_prior = isinstance(prior, str) and prior == "learn"
+        self.prior_given = 1.0 if self.learns_prior else prior
+        self.design, self.targets = _read(design, targets)
+        self.notes: list[str] = []
+        self._check(coordinates)
+        self.rows = _choose(key, len(self.targets), sample)
+        self.plain_template = self._template("estimate")
+        self.plain = _State(None, np.asarray(self.plain_template.prior, np.float64))
+        if self.plain.prior.ndim > 1:
+            raise ValueError(f"prior has shape {self.plain.prior.shape}; learn takes one prior for all problems")
+        self._set_up()
+        many = self.plain_template.prior.shape[-1] > MAX_GAUSSIAN
+        self.method = (Auto(match="kl") if many else TG(4096, match="kl")) if method == "auto" else method
+
+    def _check(self, coordinates: Any) -> None:
+        """Read the coordinates of the rows, and note what the batch is too small for."""
+        count, num_rows = self.targets.shape
+        if self.kind == "covariance" and num_rows > MAX_ROWS:
+            raise ValueError(f'noise="covariance" of {num_rows} rows; pass noise="rows", or at most {MAX_ROWS:,} rows')
+        coordinates = np.arange(num_rows) if coordinates is None else np.asarray(coordinates, np.float64)
+        if coordinates.shape != (num_rows,) or not np.isfinite(coordinates).all():
+            raise ValueError(f"coordinates has shape {coordinates.shape}; pass {num_rows} finite numbers, one per row")
+        self.coordinates = coordinates
+        if self.kind and count < num_rows:
+            self.notes.append(
+                f"{count:,} problems are fewer than the {num_rows:,} rows: levels of rows are drawn towards their mean"
+            )
+        if count < FEWEST:
+            self.notes.append(f"{count:,} problems are too few to hold some out: all learned and judged")
+
+    def _template(self, noise: Any) -> LinearTemplate:
+        constraint = constraints.named(self.options.get("constraint", "equal"))
+        shares = self.options.get("total", 1.0), self.prior_given, self.options.get("slack_prior", 1.0)
+        rest = {name: self.options.get(name) for name in ("weights", "mask")}
+        rest |= {"noise": noise, "missing": self.options.get("missing", "raise")}
+        return linear_template(self.design, self.design.shape[:1], self.targets.shape[:1], constraint, shares, rest)
+
+    def _set_up(self) -> None:
+        """Take the sample, and tell its weights, missing rows, and optima."""
+        self.sampled = jnp.asarray(np.asarray(self.targets)[self.rows])
+        rules = self._taken(self.plain_template).rows
+        kept = rules.of(self.sampled)
+        scale = np.ones(1) if kept.scale is None else np.asarray(kept.scale, np.float64)
+        self.scale = np.broadcast_to(np.where(scale > 0, scale, np.nan), self.sampled.shape)
+        count = len(self.rows)
+        held = np.arange(count) % HELD_OUT == HELD_OUT - 1 if count >= FEWEST else np.ones(count, bool)
+        self.held, self.train = held, ~held if count >= FEWEST else held
+        self.wide = np.asarray(self.design, np.float64)
+        problem = self._taken(self.plain_template).with_targets(self.sampled)
+        self.optima = np.asarray(least_squares(problem).theta, np.float64)
+
+    def _taken(self, template: LinearTemplate) -> LinearTemplate:
+        """Return a template of the sampled problems."""
+        return template.map_leaves(lambda leaf, ndim: leaf[self.rows] if leaf.ndim > ndim else leaf)
+
+    def template(self, state: _State) -> LinearTemplate:
+        """Return the template of all problems with what has been learned."""
+        if state.covariance is None:
+            common = float(np.sqrt(np.nanmean(np.square(self.residuals(self.optima)))))
+            own = self._template("estimate" if self.level == "estimate" else common)
+        else:
+            matrix = jnp.asarray(state.covariance.matrix, self.design.dtype)
+            own = self._template(Correlated(matrix, scale="estimate" if self.level == "estimate" else 1.0))
+        return dataclasses.replace(own, prior=jnp.asarray(state.prior, self.design.dtype))
+
+    def residuals(self, theta: np.ndarray) -> np.ndarray:
+        """Return residuals of the sampled problems at theta ``(..., B, P)``, in units of the rows' weights."""
+        return (np.asarray(self.sampled, np.float64) - theta @ self.wide.T) * self.scale
+
+    def fit(self, number: int, state: _State) -> Posterior:
+        """Return the posterior of the sampled problems."""
+        problem = self._taken(self.template(state)).with_targets(self.sampled)
+        return fit(jax.random.fold_in(self.key, number), problem, self.method)
+
+    def judged(self, found: Posterior, state: _State) -> Round:
+        """Return the record of a round."""
+        evidence = np.asarray(found.log_evidence, np.float64)[self.held]
+        shares = {} if state.covariance is None else state.covariance.shares()
+        trusted = float((np.asarray(found.status) == 0).mean())
+        known = evidence[np.isfinite(evidence)]
+        return Round(float(known.mean()) if len(known) else -np.inf, state.prior, shares, trusted)
+
+    def next(self, number: int, found: Posterior, state: _State) -> _State:
+        """Return what a round's posterior tells."""
+        if number == 0:
+            # From the part of the data that no theta reaches; the prior can wait until error bars are wide enough.
+            learned = self._first()
+            return _State(learned, self._concentrations(found) if learned is None else state.prior)
+        return _State(self._updated(number, found, state.covariance), self._concentrations(found))
+
+    def _first(self) -> Covariance | None:
+        """Return the covariance that the data outside the span of the design tell, or that residuals tell."""
+        if self.kind is None:
+            return None
+        residuals = self.residuals(self.optima)[self.train]
+        rows = covariances.rows_only(residuals)
+        if self.kind == "rows":
+            return rows
+        start = covariances.with_components(rows, self.wide, self.optima[self.train], self.coordinates)
+        constraint = self.plain_template.constraint
+        basis = covariances.outside(np.asarray(constraint.lift(self.design), np.float64))
+        scale = self.scale[self.train]
+        whole = np.isfinite(scale).all() and (scale == scale[:1]).all() and (scale == scale[:, :1]).all()
+        if not whole or basis.shape[1] < 2:
+            moment = covariances.second_moment(residuals, start)
+            return start.fitted(moment, len(residuals), covariances.FIRST_STEPS)
+        # Any point of the simplex serves: differences of points have no part outside the span.
+        coordinates = residuals @ basis
+        moment = coordinates.T @ coordinates / len(residuals)
+        return start.fitted(moment, len(residuals), covariances.FIRST_STEPS, basis)
+
+    def _updated(self, number: int, found: Posterior, covariance: Covariance | None) -> Covariance | None:
+        if covariance is None:
+            return None
+        key = jax.random.fold_in(jax.random.fold_in(self.key, number), 1)
+        draws = np.asarray(found.sample(key, SAMPLED_DRAWS), np.float64)
+        residuals = self.residuals(draws)
+        if found.noise is not None:
+            levels = np.asarray(found.noise.mean, np.float64)
+            residuals = residuals / levels[:, None]
+        good = self.train & (np.asarray(found.status) == 0)
+        good = good if good.any() else self.train
+        flat = residuals[:, good].reshape(-1, residuals.shape[-1])
+        moment = covariances.second_moment(flat, covariance)
+        return covariance.fitted(moment, good.sum(), covariances.MORE_STEPS)
+
+    def _concentrations(self, found: Posterior) -> np.ndarray:
+        """Return the concentrations that make the mean of ``ln omega`` likeliest."""
+        if not self.learns_prior:
+            return self.plain.prior
+        good = self.train & (np.asarray(found.status) == 0)
+        alpha = found.alpha[np.flatnonzero(good if good.any() else self.train)]
+        logs = digamma(alpha) - digamma(alpha.sum(-1, keepdims=True))
+        return np.clip(np.asarray(dirichlet.from_log_mean(logs.mean(0)), np.float64), *CONCENTRATIONS)
+
+    def learned(self, state: _State, history: list[Round], chosen: int) -> Learned:
+        """Return the result."""
+        matrix = None if state.covariance is None else state.covariance.matrix
+        problem = self.template(state).with_targets(self.targets)
+        return Learned(problem, matrix, state.prior, history, chosen, tuple(self.notes))
+
+
+def _read(design: Any, targets: Any) -> tuple[jax.Array, jax.Array]:
+    """Return design and targets, or raise ``ValueError`` saying what is wrong with them."""
+    if np.ndim(design) != 2 or np.ndim(targets) != 2:
+        shapes = f"design has shape {np.shape(design)} and targets {np.shape(targets)}"
+        single = np.ndim(targets) == 1
+        remedy = (
+            "one problem tells too little of its own errors: state noise and prior, or compare several with tune"
+            if single
+            else "learn takes one design (N, P) and targets (B, N); reshape a batch with several axes"
+        )
+        raise ValueError(f"{shapes}; {remedy}")
+    if len(targets) < 2:
+        raise ValueError("targets has 1 problem, which tells too little of its own errors; state noise and prior")
+    # What linear_problem refuses, it refuses here.
+    one = np.nan_to_num(np.asarray(targets[:1]))
+    linear_problem(design, one)
+    dtype = jnp.result_type(validation.float_array("design", design), validation.float_array("targets", one))
+    return jnp.asarray(design, dtype), jnp.asarray(targets, dtype)
+
+
+def _choose(key: jax.Array, count: int, sample: int) -> np.ndarray:
+    """Return the numbers of the problems to learn from."""
+    if count <= sample:
+        return np.arange(count)
+    return np.sort(np.asarray(jax.random.permutation(jax.random.fold_in(key, 1 << 20), count)[:sample]))

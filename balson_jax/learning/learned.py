@@ -1,0 +1,73 @@
+"""The result of ``learn``."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ..problems.linear import LinearProblem
+
+
+class Round(NamedTuple):
+    """One round of learning.
+
+    Attributes:
+      log_evidence: mean log-evidence of the problems held out.
+      prior: the concentrations with which it was fitted, ``(K,)``.
+      shares: which share of the variance each kind of error had; empty for the plain fit.
+      trusted: share of the fits with status ``OK``.
+    """
+
+    log_evidence: float
+    prior: np.ndarray
+    shares: dict[str, float]
+    trusted: float
+
+
+@dataclasses.dataclass(frozen=True)
+class Learned:
+    """What ``learn`` found.
+
+    Attributes:
+      problem: all targets with what was learned, ready for ``fit``.
+      covariance: of the residuals of the rows, ``(N, N)``, up to a factor for each problem; ``None`` if the plain noise
+        was kept.
+      prior: concentrations of all components of omega, ``(K,)``: of theta's, and of the slack if there is one, last.
+      history: the rounds; the first is the plain fit.
+      chosen: number of the round that was kept.
+      notes: what to mind, in words.
+    """
+
+    problem: LinearProblem
+    covariance: np.ndarray | None
+    prior: np.ndarray
+    history: list[Round]
+    chosen: int
+    notes: tuple[str, ...]
+
+    @property
+    def gain(self) -> float:
+        """How much larger the log-evidence of a problem is, on average, than with the plain fit."""
+        return self.history[self.chosen].log_evidence - self.history[0].log_evidence
+
+    def problem_for(self, targets: Any) -> LinearProblem:
+        """Return the problem of fitting other targets with what was learned."""
+        return self.problem.with_targets(targets)
+
+    def __repr__(self) -> str:
+        """Return what was learned, in words."""
+        kept = self.history[self.chosen]
+        count = self.problem.batch_shape[0]
+        lines = [f"Learned from a batch of {count:,} problems in {len(self.history) - 1} rounds"]
+        if not self.chosen:
+            lines.append("nothing learned predicts problems held out better than the plain fit, which is kept")
+        else:
+            lines.append(f"log-evidence of a problem held out: {self.gain:+.2f} against the plain fit")
+        if kept.shares:
+            parts = ", ".join(f"{name} {100 * share:.0f} %" for name, share in kept.shares.items())
+            lines.append(f"variance of the residuals: {parts}")
+        shown = np.array2string(self.prior, precision=3, max_line_width=90, threshold=12)
+        lines.append(f"prior: {shown}")
+        return "\n".join([*lines, *self.notes])
