@@ -19,6 +19,9 @@ from .pareto import pareto_k, tail_size
 SQUARES_ERROR = 0.25
 """Bounded weights whose mean square has at most this relative standard error have no tail: k is at most 0."""
 
+FLAT, FLAT_COUNT = 2.0, 1000
+"""Among so many weights, none above this multiple of their mean, there is no tail: k is at most 0."""
+
 ROUNDED_NATS = 0.01
 """A log-weight may exceed its bound by this much, because it is rounded."""
 
@@ -103,6 +106,8 @@ def from_replicates(parts: Moments, log_peak: jax.Array, num_draws: int, inverse
     # A weight above a model's bound proves the bound wrong.
     holds = moments.peak + jnp.log(inverse_bound) <= ROUNDED_NATS
     is_harmless = holds & is_bounded_tightly(acceptance_rate * inverse_bound, moments.count)
+    # No tail to speak of, whatever its shape: it is the bend of nearly equal weights.
+    is_harmless = is_harmless | ((moments.peak - log_mean_weight < math.log(FLAT)) & (moments.count >= FLAT_COUNT))
     k = jnp.where(is_harmless, jnp.minimum(k, 0), k)
     draws, draw_weights = reservoir.gather(parts.kept, scale / moments.mass)
     return Estimate(
