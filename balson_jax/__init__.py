@@ -26,7 +26,7 @@ from .execution.stream import fit_stream
 from .execution.warm_up import warm_up
 from .experiments import paper as _paper  # noqa: F401
 from .fit import fit
-from .learning import Comparison, Learned, Tuning, compare, learn, tune
+from .learning import Check, Comparison, Learned, Tuning, check, compare, learn, tune
 from .least_squares import LeastSquares, least_squares
 from .posteriors.posterior import FitError, Posterior, Prediction, Slack
 from .problems.base import Problem
@@ -64,6 +64,7 @@ __all__ = [
     "RSIRS",
     "TG",
     "Auto",
+    "Check",
     "Comparison",
     "Constraint",
     "Correlated",
@@ -85,6 +86,7 @@ __all__ = [
     "Tuning",
     "Variational",
     "__version__",
+    "check",
     "compare",
     "density",
     "dirichlet",

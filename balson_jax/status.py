@@ -18,6 +18,8 @@ class Status(enum.IntFlag):
       IMPROPER: the fit is perfect and the noise is to be estimated, so the posterior is improper.
       ROUNDING: rounding errors of the data change the answer.
       HIGH_RHAT: Markov chains do not agree.
+      OVERCONFIDENT: error bars are too narrow for the residuals (found by ``check``, which sees the rows).
+      PRIOR_DOMINATES: the posterior mean fits far worse than it could (found by ``check``).
 
     >>> Status(3)
     <Status.LOW_ESS|HIGH_PARETO_K: 3>
@@ -32,6 +34,8 @@ class Status(enum.IntFlag):
     IMPROPER = 32
     ROUNDING = 64
     HIGH_RHAT = 128
+    OVERCONFIDENT = 256
+    PRIOR_DOMINATES = 512
 
     def explain(self) -> str:
         """Return what the flags mean and what to do about them."""
@@ -71,6 +75,16 @@ _MEANING = {
     Status.HIGH_RHAT: (
         f"HIGH_RHAT: independent chains do not agree after max_moves (R-hat above {MAX_RHAT}). The posterior may have "
         "several modes, or be narrower than rounding errors. Raise max_moves, or work in float64."
+    ),
+    Status.OVERCONFIDENT: (
+        "OVERCONFIDENT: residuals go together between rows, so that the rows tell less than the model believes, and "
+        "intervals are too narrow. Learn the noise from a batch of such targets with balson_jax.learn, or state it as "
+        "balson_jax.Correlated."
+    ),
+    Status.PRIOR_DOMINATES: (
+        "PRIOR_DOMINATES: the posterior mean fits far worse than the best theta does. A flat prior over many "
+        "components expects them all about equal. Take a smaller concentration, such as prior=0.1, or let the data "
+        "choose with balson_jax.tune or balson_jax.learn."
     ),
     Status.LOW_ESS: (
         f"LOW_ESS: fewer than {MIN_ESS} effective draws (in at least one round). The spread can't be trusted. Take "

@@ -1,0 +1,293 @@
+"""Is a fit believable? Residuals, their correlation, predictions of left-out rows, and the width of error bars.
+
+A fit reduces its rows to as many numbers as there are components and can't see them any more. Here they are looked at
+again. How much too narrow error bars are follows from a covariance of the residuals with few parameters (see
+``covariance``), which is what ``learn`` would begin with: errors of theta have the covariance ``D S D'`` with S that of
+the residuals and D the pseudo-inverse of differences of columns (the sandwich of White 1980), while the plain model
+says ``level^2 D D'``.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from scipy import special, stats
+
+from .. import validation
+from ..least_squares import least_squares
+from ..posteriors.posterior import Posterior
+from ..problems import rows
+from ..problems.linear import linear_problem
+from ..problems.noise import Correlated
+from ..status import Status
+from . import covariance as covariances
+
+NARROW = 1.5
+"""Error bars that are too narrow by more than this factor set ``Status.OVERCONFIDENT``."""
+
+MOST_PROBLEMS = 1000
+LEFT_OUT_PROBLEMS = 100
+LAGS = 20
+DOMINATED_NATS = 5.0
+"""The prior dominates where the mean loses this many nats more than one for each component that data can tell."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Check:
+    """What ``check`` found; (B,) are the problems looked at.
+
+    Attributes:
+      narrow: by which factor error bars are too narrow, where no bound of theta holds them; of the batch as a whole.
+      residuals: standardised, ``(B, N)``; independent and of unit variance, if the model is right.
+      correlation: of residuals of rows at distances 0, 1, 2, ..., ``(lags,)``.
+      p_value: probability of neighbouring residuals as correlated as these, if the model is right, ``(B,)``.
+      left_out: for each row, the probability that fits without it give to smaller values, ``(B', N)``: uniform, if the
+        model is right.
+      residual: root mean square of the residuals at the posterior mean, ``(B,)``.
+      least_residual: the same at the constrained optimum, ``(B,)``.
+      status: of the fits, with ``OVERCONFIDENT`` and ``PRIOR_DOMINATES`` where these apply, ``(B,)``.
+      problems: numbers of the problems looked at, ``(B,)``.
+    """
+
+    narrow: float
+    residuals: np.ndarray
+    correlation: np.ndarray
+    p_value: np.ndarray
+    left_out: np.ndarray
+    residual: np.ndarray
+    least_residual: np.ndarray
+    status: np.ndarray
+    problems: np.ndarray
+
+    @property
+    def left_out_coverage(self) -> float:
+        """Share of rows in the 90 % interval that a fit without them predicts."""
+        known = self.left_out[np.isfinite(self.left_out)]
+        return float(((known >= 0.05) & (known <= 0.95)).mean())
+
+    @property
+    def ok(self) -> bool:
+        """Whether nothing was found."""
+        return not self.status.any()
+
+    def __repr__(self) -> str:
+        """Return what was found, in words, and what to do."""
+        count = len(self.problems)
+        lines = [
+            f"Check of {count:,} problem{'s' * (count != 1)} with {self.residuals.shape[1]:,} rows",
+            f"error bars: {_words(self.narrow)}",
+            f"neighbouring residuals: correlation {self.correlation[1]:+.2f}; in {self._share(self.p_value < 0.01)} of "
+            "the problems more than chance explains",
+            f"rows left out: {100 * self.left_out_coverage:.0f} % lie in the 90 % interval that the others predict",
+            f"residual, root mean square: {np.median(self.residual):.3g} at the posterior mean, "
+            f"{np.median(self.least_residual):.3g} at best (medians)",
+        ]
+        union = Status(int(np.bitwise_or.reduce(self.status, initial=0)))
+        if union:
+            lines.append(union.explain())
+        return "\n".join(lines)
+
+    @staticmethod
+    def _share(which: np.ndarray) -> str:
+        return f"{100 * which.mean():.0f} %"
+
+    def plot(self, figure: Any = None) -> Any:
+        """Draw residuals by row, their correlation, and predictions of left-out rows; return the Matplotlib figure."""
+        if figure is None:
+            from matplotlib.figure import Figure
+
+            figure = Figure(figsize=(10, 3), layout="constrained")
+        by_row, lags, ranks = figure.subplots(1, 3)
+        number = np.arange(self.residuals.shape[1])
+        low, middle, high = np.nanquantile(self.residuals, [0.05, 0.5, 0.95], axis=0)
+        by_row.fill_between(number, low, high, color="0.8", label="90 % of the problems")
+        by_row.plot(number, middle, color="0.2", label="median")
+        for level in (-1.645, 1.645):
+            by_row.axhline(level, color="0.5", lw=1, ls=":")
+        by_row.set(xlabel="row", ylabel="standardised residual", title="Residuals")
+        by_row.legend(fontsize="small")
+        lags.bar(np.arange(1, len(self.correlation)), self.correlation[1:], color="0.4")
+        lags.set(xlabel="distance of rows", ylabel="correlation", ylim=(-1, 1), title="Residuals go together?")
+        known = self.left_out[np.isfinite(self.left_out)]
+        ranks.hist(known, bins=20, range=(0, 1), density=True, color="0.6", edgecolor="white")
+        ranks.axhline(1, color="0.2", lw=1)
+        ranks.set(xlabel="predicted probability below the row", ylabel="density", title="Rows left out")
+        return figure
+
+
+def _words(narrow: float) -> str:
+    if narrow > NARROW:
+        return f"too narrow by a factor of {narrow:.1f}"
+    return f"about right (errors {narrow:.2f} times as large as they say)"
+
+
+def check(design: Any, targets: Any, posterior: Posterior, *, noise: Any = None, weights: Any = None) -> Check:
+    """Look at the rows of a fit: does the model describe them, and are its error bars wide enough?
+
+    Args:
+      design: ``(N, P)``, as for ``linear_problem``.
+      targets: ``(B, N)``, or ``(N,)`` for one problem; NaN where a row is missing.
+      posterior: of these problems. Of a large batch, 1,000 are looked at.
+      noise: as it was given to ``linear_problem``: a level (a number, or one per row or problem), or ``Correlated``, as
+        ``Correlated(learned.covariance)``. ``None`` if it was estimated.
+      weights: of the rows, ``(N,)``, if there were any.
+
+    Returns:
+      A ``Check``, whose printed form says what was found and what to do.
+
+    >>> import jax, balson_jax as balson
+    >>> rng = np.random.default_rng(0)
+    >>> design = np.cumsum(rng.normal(size=(40, 3)), axis=0)
+    >>> targets = rng.dirichlet(np.ones(3), 50) @ design.T + 0.1 * np.cumsum(rng.normal(size=(50, 40)), axis=1)
+    >>> posterior = balson.fit(jax.random.key(0), balson.linear_problem(design, targets), balson.TG(2048))
+    >>> found = check(design, targets, posterior)
+    >>> found.narrow > 2
+    True
+    """
+    wide, data = _read(design, targets, posterior)
+    chosen = np.unique(np.linspace(0, len(data) - 1, min(len(data), MOST_PROBLEMS)).astype(int))
+    found = posterior if posterior.batch_shape else _as_batch(posterior)
+    found, data = found[chosen], data[chosen]
+    scale, cholesky, levels = _noise(noise, weights, found, wide.shape[0], chosen)
+    mean = np.asarray(found.mean, np.float64)
+    # Whitened, so that the model says: independent, of equal level.
+    columns = np.asarray(rows.whiten(jnp.asarray(wide.T), scale, cholesky), np.float64).T
+    missing = np.isnan(data)
+    data = np.asarray(rows.whiten(jnp.asarray(np.where(missing, mean @ wide.T, data)), scale, cholesky), np.float64)
+    residuals = np.where(missing, np.nan, data - mean @ columns.T)
+    if levels is None:
+        levels = np.sqrt(np.nanmean(np.square(residuals), 1))
+    z = residuals / np.maximum(levels, np.finfo(float).tiny)[:, None]
+    least = _least(columns, data, missing, found)
+    narrow = _narrowness(z, columns, mean, found)
+    rms = np.sqrt(np.nanmean(np.square(residuals), 1))
+    status = np.asarray(found.status) | (int(Status.OVERCONFIDENT) if narrow > NARROW else 0)
+    status = status | np.where(_dominated(rms, least, missing, found), int(Status.PRIOR_DOMINATES), 0)
+    return Check(
+        narrow=narrow,
+        residuals=z,
+        correlation=_correlation(z),
+        p_value=_p_value(z),
+        left_out=_left_out(columns, data, missing, levels, found),
+        residual=rms,
+        least_residual=least,
+        status=status,
+        problems=chosen,
+    )
+
+
+def _read(design: Any, targets: Any, posterior: Posterior) -> tuple[np.ndarray, np.ndarray]:
+    wide = np.asarray(validation.float_array("design", design), np.float64)
+    data = np.asarray(validation.float_array("targets", targets), np.float64)
+    if wide.ndim != 2 or wide.shape[1] != posterior.num_params:
+        raise ValueError(f"design has shape {wide.shape}; pass the (N, {posterior.num_params}) that was fitted")
+    data = data[None] if data.ndim == 1 else data
+    if data.ndim != 2 or data.shape[1] != len(wide):
+        raise ValueError(f"targets has shape {data.shape}; its last axis must have the design's {len(wide)} rows")
+    if len(posterior.batch_shape) > 1 or data.shape[0] != max(1, int(np.prod(posterior.batch_shape))):
+        raise ValueError(f"targets has {len(data)} problems, and posterior a batch of shape {posterior.batch_shape}")
+    posterior._require_draws("check")
+    return wide, data
+
+
+def _as_batch(posterior: Posterior) -> Posterior:
+    return jax.tree.map(lambda leaf: leaf[None], posterior)
+
+
+def _noise(noise: Any, weights: Any, found: Posterior, num_rows: int, chosen: np.ndarray) -> tuple[Any, Any, Any]:
+    """Return factors of the rows, a Cholesky factor, and levels of the problems, each ``None`` if there is none."""
+    scale = None if weights is None else jnp.sqrt(validation.float_array("weights", weights))
+    levels = None if found.noise is None else np.asarray(found.noise.mean, np.float64)
+    if noise is None or isinstance(noise, str):
+        return scale, None, levels
+    if isinstance(noise, Correlated):
+        factor = noise.cholesky if noise.covariance is None else np.linalg.cholesky(np.asarray(noise.covariance, float))
+        fixed = np.ones(len(chosen)) * noise.scale if np.ndim(noise.scale) == 0 and levels is None else levels
+        return scale, jnp.asarray(factor), fixed
+    given = np.asarray(noise, np.float64)
+    if given.shape == (num_rows,):
+        inverse = jnp.asarray(1 / given)
+        return (inverse if scale is None else scale * inverse), None, np.ones(len(chosen))
+    return scale, None, np.broadcast_to(given, chosen.max() + 1 if given.ndim == 0 else given.shape)[chosen]
+
+
+def _least(columns: np.ndarray, data: np.ndarray, missing: np.ndarray, found: Posterior) -> np.ndarray:
+    """Return root mean squares of residuals at the constrained optima, ``(B,)``."""
+    problem = linear_problem(
+        columns,
+        np.where(missing, np.nan, data),
+        total=np.asarray(found.total),
+        constraint=found.constraint,
+        missing="drop" if missing.any() else "raise",
+    )
+    best = np.asarray(least_squares(problem).theta, np.float64)
+    return np.sqrt(np.nanmean(np.square(np.where(missing, np.nan, data - best @ columns.T)), 1))
+
+
+def _narrowness(z: np.ndarray, columns: np.ndarray, mean: np.ndarray, found: Posterior) -> float:
+    """Return how many times larger errors of theta are than independent rows of unit level would make them."""
+    whole = ~np.isnan(z).any(1)
+    z, mean = (z[whole], mean[whole]) if whole.sum() > 1 else (np.nan_to_num(z), mean)
+    # In units of the residuals, so that components have the right size.
+    size = max(np.sqrt(np.mean(np.square(mean @ columns.T))), np.finfo(float).tiny)
+    own = columns / size
+    start = covariances.with_components(covariances.rows_only(z), own, mean, np.arange(float(z.shape[1])))
+    lifted = np.asarray(found.constraint.lift(jnp.asarray(own)), np.float64)
+    basis = covariances.outside(lifted)
+    if basis.shape[1] < 2:
+        return 1.0
+    inside = z @ basis
+    fitted = start.fitted(inside.T @ inside / len(z), len(z), covariances.FIRST_STEPS, basis)
+    back = np.linalg.pinv(lifted[:, 1:] - lifted[:, :1], rcond=1e-6)
+    return float(np.sqrt(np.trace(back @ fitted.matrix @ back.T) / np.trace(back @ back.T)))
+
+
+def _correlation(z: np.ndarray) -> np.ndarray:
+    """Return correlations of residuals at distances of rows, averaged over problems."""
+    known = np.nan_to_num(z)
+    counts = ~np.isnan(z)
+    lags = range(min(LAGS + 1, z.shape[1]))
+    sums = [(known[:, : z.shape[1] - lag] * known[:, lag:]).sum() for lag in lags]
+    pairs = [(counts[:, : z.shape[1] - lag] & counts[:, lag:]).sum() for lag in lags]
+    means = np.asarray(sums) / np.maximum(pairs, 1)
+    return means / max(means[0], np.finfo(float).tiny) if len(means) > 1 else np.append(means, 0.0)
+
+
+def _p_value(z: np.ndarray) -> np.ndarray:
+    """Return p-values of the lag-one correlation of residuals, whose standard error is about one over root N."""
+    known, counts = np.nan_to_num(z), ~np.isnan(z)
+    pairs = np.maximum((counts[:, 1:] & counts[:, :-1]).sum(1), 1)
+    squares = np.maximum(np.square(known).sum(1) / np.maximum(counts.sum(1), 1), np.finfo(float).tiny)
+    correlation = (known[:, 1:] * known[:, :-1]).sum(1) / pairs / squares
+    return 2 * stats.norm.sf(np.abs(correlation) * np.sqrt(pairs))
+
+
+def _left_out(
+    columns: np.ndarray, data: np.ndarray, missing: np.ndarray, levels: np.ndarray, found: Posterior
+) -> np.ndarray:
+    """Return, for each row, the probability below it that the posterior without that row predicts, ``(B', N)``.
+
+    Kept draws are weighted by one over the row's likelihood (Gelfand, Dey and Chang 1992); weights are cut at ten times
+    their mean.
+    """
+    several = np.unique(np.linspace(0, len(data) - 1, min(len(data), LEFT_OUT_PROBLEMS)).astype(int))
+    draws, weights = np.asarray(found.draws, np.float64)[several], np.asarray(found.draw_weights, np.float64)[several]
+    away = (data[several][:, None] - draws @ columns.T) / levels[several][:, None, None]
+    own = weights[:, :, None] * np.exp(np.minimum(0.5 * np.square(away), 50))
+    own = np.minimum(own, 10 * own.mean(1, keepdims=True))
+    below = (own * special.ndtr(away)).sum(1) / own.sum(1)
+    return np.where(missing[several], np.nan, below)
+
+
+def _dominated(rms: np.ndarray, least: np.ndarray, missing: np.ndarray, found: Posterior) -> np.ndarray:
+    """Return for which problems the posterior mean fits far worse than it could: the prior outweighs the data."""
+    if found.noise is None:
+        return np.zeros(len(rms), bool)
+    count = (~missing).sum(1)
+    told = np.minimum(found.alpha.shape[-1] - 1, count)
+    loss = count * np.log(np.maximum(rms, np.finfo(float).tiny) / np.maximum(least, np.finfo(float).tiny))
+    return (loss > told + DOMINATED_NATS) & (rms > NARROW * least)
