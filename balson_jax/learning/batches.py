@@ -15,7 +15,7 @@ from typing import Any, Literal, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.scipy.special import digamma
+from scipy import special
 
 from .. import dirichlet, validation
 from ..execution.progress import reporter
@@ -122,6 +122,9 @@ def learn(
             if number < rounds:
                 state = work.next(number, found, state)
     return work.learned(best, history, chosen)
+
+
+_from_log_mean = jax.jit(dirichlet.from_log_mean)
 
 
 class _State(NamedTuple):
@@ -270,9 +273,11 @@ class _Work:
         if not self.learns_prior:
             return self.plain.prior
         good = self.train & (np.asarray(found.status) == 0)
-        alpha = found.alpha[np.flatnonzero(good if good.any() else self.train)]
-        logs = digamma(alpha) - digamma(alpha.sum(-1, keepdims=True))
-        return np.clip(np.asarray(dirichlet.from_log_mean(logs.mean(0)), np.float64), *CONCENTRATIONS)
+        alpha = np.asarray(found.alpha, np.float64)[good if good.any() else self.train]
+        # On the host: the number of problems that count differs from round to round.
+        logs = special.digamma(alpha) - special.digamma(alpha.sum(-1, keepdims=True))
+        likeliest = _from_log_mean(jnp.asarray(logs.mean(0), self.design.dtype))
+        return np.clip(np.asarray(likeliest, np.float64), *CONCENTRATIONS)
 
     def learned(self, state: _State, history: list[Round], chosen: int) -> Learned:
         """Return the result."""

@@ -10,6 +10,7 @@ says ``level^2 D D'``.
 from __future__ import annotations
 
 import dataclasses
+import textwrap
 from typing import Any
 
 import jax
@@ -88,7 +89,7 @@ class Check:
         ]
         union = Status(int(np.bitwise_or.reduce(self.status, initial=0)))
         if union:
-            lines.append(union.explain())
+            lines.append(textwrap.fill(union.explain(), 100))
         return "\n".join(lines)
 
     @staticmethod
@@ -143,7 +144,7 @@ def check(design: Any, targets: Any, posterior: Posterior, *, noise: Any = None,
     >>> rng = np.random.default_rng(0)
     >>> design = np.cumsum(rng.normal(size=(40, 3)), axis=0)
     >>> targets = rng.dirichlet(np.ones(3), 50) @ design.T + 0.1 * np.cumsum(rng.normal(size=(50, 40)), axis=1)
-    >>> posterior = balson.fit(jax.random.key(0), balson.linear_problem(design, targets), balson.TG(2048))
+    >>> posterior = balson.fit(jax.random.key(0), balson.linear_problem(design, targets), balson.IS(4096))
     >>> found = check(design, targets, posterior)
     >>> found.narrow > 2
     True

@@ -62,7 +62,7 @@ def test_what_problems_share_makes_no_difference_to_the_program():
     assert num_programs() == known
 
 
-@thinned("method", [balson.IS(num_draws=4000)], [balson.TG(num_draws=1024)])
+@thinned("method", [], [balson.IS(num_draws=4000), balson.TG(num_draws=1024)])
 def test_blocks_are_not_seen_in_the_answer(method, monkeypatch):
     """Seventy problems in blocks of sixteen, or one by one, or as one program inside a trace."""
     problem = problems(70, noise=0.3)

@@ -54,8 +54,8 @@ def test_draws_without_weight_do_not_count():
 def posterior():
     rng = np.random.default_rng(0)
     design = rng.random((30, 4))
-    targets = rng.dirichlet([0.3] * 4, 20) @ design.T + 0.1 * rng.standard_normal((20, 30))
-    return balson.fit(jax.random.key(1), balson.linear_problem(design, targets, constraint="at_most"), "tg")
+    targets = rng.dirichlet([0.3] * 4, 20) @ design.T + 0.5 * rng.standard_normal((20, 30))
+    return balson.fit(jax.random.key(1), balson.linear_problem(design, targets, constraint="at_most"), balson.IS(16384))
 
 
 def test_hdi_of_a_batch(posterior):

@@ -85,8 +85,8 @@ def fitted(constraint: str, num_params: int, method: str) -> balson.Posterior:
 OTHERS = [("at_most", 1), ("at_most", 2), ("signed", 1), ("signed", 2), ("signed_at_most", 1)]
 every_constraint = thinned(
     "which, method",
-    [(("signed_at_most", 2), method) for method in METHODS],
-    [(which, method) for which in OTHERS for method in METHODS],
+    [(("signed_at_most", 2), "is")],
+    [(("signed_at_most", 2), "rs"), *((which, method) for which in OTHERS for method in METHODS)],
 )
 with_slack = thinned("which", [("signed_at_most", 2)], [("at_most", 2)])
 

@@ -85,7 +85,7 @@ def test_the_density_of_draws_is_normalised(num_components):
     np.testing.assert_allclose(mixed[..., ::8], expected, rtol=1e-3, atol=1e-3)
 
 
-@thinned("prior,noise", [(1.0, 0.02), (2.0, 0.2)], [(1.0, 0.2), (2.0, 0.02), (0.5, 0.02), (0.5, 0.2)])
+@thinned("prior,noise", [(1.0, 0.02)], [(2.0, 0.2), (1.0, 0.2), (2.0, 0.02), (0.5, 0.02), (0.5, 0.2)])
 def test_corners_and_edges(prior, noise):
     """Targets outside the simplex press components to zero: many effective draws, and the exact moments."""
     design = np.array([[1.0, 0.2, 0.1], [0.1, 1.0, 0.3], [0.2, 0.1, 1.0], [0.5, 0.4, 0.9]])
@@ -113,7 +113,7 @@ def test_many_components():
     assert found.ess > 400
 
 
-@thinned("num_rows,draws", [(12, 2048)], [(4, 8192), (2000, 2048)])
+@thinned("num_rows,draws", [], [(12, 2048), (4, 8192), (2000, 2048)])
 def test_unknown_noise(num_rows, draws):
     """Few rows give heavy tails, many rows large gamma functions: the answer agrees with draws of the prior."""
     rng = np.random.default_rng(num_rows)
