@@ -16,7 +16,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from scipy import special, stats
+from scipy import special
 
 from .. import validation
 from ..least_squares import least_squares
@@ -264,7 +264,7 @@ def _p_value(z: np.ndarray) -> np.ndarray:
     pairs = np.maximum((counts[:, 1:] & counts[:, :-1]).sum(1), 1)
     squares = np.maximum(np.square(known).sum(1) / np.maximum(counts.sum(1), 1), np.finfo(float).tiny)
     correlation = (known[:, 1:] * known[:, :-1]).sum(1) / pairs / squares
-    return 2 * stats.norm.sf(np.abs(correlation) * np.sqrt(pairs))
+    return 2 * special.ndtr(-np.abs(correlation) * np.sqrt(pairs))
 
 
 def _left_out(
