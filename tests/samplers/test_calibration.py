@@ -10,7 +10,6 @@ import functools
 import jax
 import jax.numpy as jnp
 import numpy as np
-import pytest
 from cases import thinned
 from scipy import stats
 
