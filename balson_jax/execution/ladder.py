@@ -146,7 +146,7 @@ def _knows_spread(part: Posterior, target_ess: float) -> np.ndarray:
     """
     with np.errstate(all="ignore"):
         relative = np.asarray(part.std_stderr) / np.asarray(part.std)
-    return ~(relative > SPREAD_ERROR / math.sqrt(target_ess)).any(-1)
+    return np.asarray(~(relative > SPREAD_ERROR / math.sqrt(target_ess)).any(-1))
 
 
 def _renamed(part: Posterior, names: tuple[str, ...]) -> Posterior:

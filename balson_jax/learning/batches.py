@@ -43,6 +43,9 @@ FEWEST = 20
 SAMPLED_DRAWS = 16
 """Draws of theta per problem whose residuals are taken."""
 
+RESIDUALS = 1 << 24
+"""Fewer draws are taken if their residuals would be more numbers than this."""
+
 LEAST_GAIN = 0.02
 """Learning stops when the evidence grows by less than this in two rounds, in nats per problem held out."""
 
@@ -172,11 +175,13 @@ class _Work:
         if count < FEWEST:
             self.notes.append(f"{count:,} problems are too few to hold some out: all learned and judged")
 
-    def _template(self, noise: Any) -> LinearTemplate:
+    def _template(self, noise: Any, levels: np.ndarray | None = None) -> LinearTemplate:
         constraint = constraints.named(self.options.get("constraint", "equal"))
         shares = self.options.get("total", 1.0), self.prior_given, self.options.get("slack_prior", 1.0)
         rest = {name: self.options.get(name) for name in ("weights", "mask")}
         rest |= {"noise": noise, "missing": self.options.get("missing", "raise")}
+        if levels is not None:
+            rest["weights"] = (1 if rest["weights"] is None else np.asarray(rest["weights"])) / np.square(levels)
         return linear_template(self.design, self.design.shape[:1], self.targets.shape[:1], constraint, shares, rest)
 
     def _set_up(self) -> None:
@@ -202,6 +207,9 @@ class _Work:
         if state.covariance is None:
             common = float(np.sqrt(np.nanmean(np.square(self.residuals(self.optima)))))
             own = self._template("estimate" if self.level == "estimate" else common)
+        elif state.covariance.is_diagonal:
+            # Levels of rows as weights: there may be too many rows for a matrix.
+            own = self._template("estimate" if self.level == "estimate" else 1.0, np.sqrt(state.covariance.levels))
         else:
             matrix = jnp.asarray(state.covariance.matrix, self.design.dtype)
             own = self._template(Correlated(matrix, scale="estimate" if self.level == "estimate" else 1.0))
@@ -257,7 +265,8 @@ class _Work:
         if covariance is None:
             return None
         key = jax.random.fold_in(jax.random.fold_in(self.key, number), 1)
-        draws = np.asarray(found.sample(key, SAMPLED_DRAWS), np.float64)
+        several = max(1, min(SAMPLED_DRAWS, RESIDUALS // self.sampled.size))
+        draws = np.asarray(found.sample(key, several), np.float64)
         residuals = self.residuals(draws)
         if found.noise is not None:
             levels = np.asarray(found.noise.mean, np.float64)
@@ -265,6 +274,8 @@ class _Work:
         good = self.train & (np.asarray(found.status) == 0)
         good = good if good.any() else self.train
         flat = residuals[:, good].reshape(-1, residuals.shape[-1])
+        if covariance.is_diagonal:
+            return covariances.rows_again(flat, good.sum(), covariance)
         moment = covariances.second_moment(flat, covariance)
         return covariance.fitted(moment, good.sum(), covariances.MORE_STEPS)
 
@@ -281,9 +292,10 @@ class _Work:
 
     def learned(self, state: _State, history: list[Round], chosen: int) -> Learned:
         """Return the result."""
-        matrix = None if state.covariance is None else state.covariance.matrix
-        problem = self.template(state).with_targets(self.targets)
-        return Learned(problem, matrix, state.prior, history, chosen, tuple(self.notes))
+        problem, found = self.template(state).with_targets(self.targets), state.covariance
+        matrix = None if found is None or found.is_diagonal else found.matrix
+        levels = np.sqrt(found.levels) if found is not None and found.is_diagonal else None
+        return Learned(problem, matrix, levels, state.prior, history, chosen, tuple(self.notes))
 
 
 def _read(design: Any, targets: Any) -> tuple[jax.Array, jax.Array]:

@@ -133,8 +133,8 @@ def check(design: Any, targets: Any, posterior: Posterior, *, noise: Any = None,
       design: ``(N, P)``, as for ``linear_problem``.
       targets: ``(B, N)``, or ``(N,)`` for one problem; NaN where a row is missing.
       posterior: of these problems. Of a large batch, 1,000 are looked at.
-      noise: as it was given to ``linear_problem``: a level (a number, or one per row or problem), or ``Correlated``, as
-        ``Correlated(learned.covariance)``. ``None`` if it was estimated.
+      noise: as it was given to ``linear_problem``: a level (a number, or one per row or problem), or ``Correlated``; as
+        ``Correlated(learned.covariance)`` or ``learned.levels``. ``None`` if it was estimated.
       weights: of the rows, ``(N,)``, if there were any.
 
     Returns:
@@ -212,7 +212,7 @@ def _noise(noise: Any, weights: Any, found: Posterior, num_rows: int, chosen: np
     given = np.asarray(noise, np.float64)
     if given.shape == (num_rows,):
         inverse = jnp.asarray(1 / given)
-        return (inverse if scale is None else scale * inverse), None, np.ones(len(chosen))
+        return (inverse if scale is None else scale * inverse), None, np.ones(len(chosen)) if levels is None else levels
     return scale, None, np.broadcast_to(given, chosen.max() + 1 if given.ndim == 0 else given.shape)[chosen]
 
 

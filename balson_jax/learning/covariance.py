@@ -48,8 +48,13 @@ class Covariance:
     names: tuple[str, ...]
 
     @property
+    def is_diagonal(self) -> bool:
+        """Whether there are only levels of rows."""
+        return not len(self.parts)
+
+    @property
     def matrix(self) -> np.ndarray:
-        """The covariance, ``(N, N)``."""
+        """The covariance, ``(N, N)``, if it has components."""
         return np.diag(self.levels) + np.tensordot(self.weights, self.parts, 1)
 
     def shares(self) -> dict[str, float]:
@@ -94,10 +99,17 @@ def _ratio(seen: np.ndarray, expected: np.ndarray) -> np.ndarray:
 def rows_only(residuals: np.ndarray) -> Covariance:
     """Return levels of rows alone, from residuals ``(B, N)``, NaN where a row is missing."""
     levels = np.nanmean(np.square(residuals), 0)
-    num_rows = residuals.shape[1]
     typical = max(np.nanmean(levels), np.finfo(float).tiny)
     levels = np.where(np.isfinite(levels), np.maximum(levels, LEAST_LEVEL * typical), typical)
-    return Covariance(levels, np.zeros(0), np.zeros((0, num_rows, num_rows)), ())
+    return Covariance(levels, np.zeros(0), np.zeros((0, 0, 0)), ())
+
+
+def rows_again(residuals: np.ndarray, count: float, rows: Covariance) -> Covariance:
+    """Return levels of rows from residuals ``(..., N)`` of a number of problems, averaged with the typical one."""
+    typical = np.exp(np.log(rows.levels).mean())
+    own = rows_only(residuals).levels
+    levels = (count * own + PRIOR_ROWS * typical) / (count + PRIOR_ROWS)
+    return dataclasses.replace(rows, levels=np.maximum(levels, LEAST_LEVEL * typical))
 
 
 def with_components(rows: Covariance, design: np.ndarray, theta: np.ndarray, coordinates: np.ndarray) -> Covariance:

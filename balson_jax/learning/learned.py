@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ..problems.base import Problem
 from ..problems.linear import LinearProblem
 
 
@@ -33,7 +34,9 @@ class Learned:
     Attributes:
       problem: all targets with what was learned, ready for ``fit``.
       covariance: of the residuals of the rows, ``(N, N)``, up to a factor for each problem; ``None`` if the plain noise
-        was kept.
+        or levels of rows were kept.
+      levels: standard deviations of the rows, ``(N,)``, up to a factor for each problem, with ``noise="rows"``; else
+        ``None``.
       prior: concentrations of all components of omega, ``(K,)``: of theta's, and of the slack if there is one, last.
       history: the rounds; the first is the plain fit.
       chosen: number of the round that was kept.
@@ -42,6 +45,7 @@ class Learned:
 
     problem: LinearProblem
     covariance: np.ndarray | None
+    levels: np.ndarray | None
     prior: np.ndarray
     history: list[Round]
     chosen: int
@@ -52,7 +56,7 @@ class Learned:
         """How much larger the log-evidence of a problem is, on average, than with the plain fit."""
         return self.history[self.chosen].log_evidence - self.history[0].log_evidence
 
-    def problem_for(self, targets: Any) -> LinearProblem:
+    def problem_for(self, targets: Any) -> Problem:
         """Return the problem of fitting other targets with what was learned."""
         return self.problem.with_targets(targets)
 

@@ -85,10 +85,23 @@ def test_levels_of_rows_alone():
     levels = np.where(np.arange(30) < 10, 1.0, 0.1)
     targets = rng.dirichlet(np.ones(3), 200) @ design.T + levels * rng.normal(size=(200, 30))
     found = quietly(design, targets, noise="rows", prior=1.0, rounds=3)
-    ratio = np.sqrt(np.diagonal(found.covariance)) / levels
+    ratio = found.levels / levels
     # 200 problems know a standard deviation to 5 %; levels are known up to a factor.
     np.testing.assert_allclose(ratio / np.median(ratio), 1, atol=0.25)
     np.testing.assert_array_equal(found.prior, 1)
+    assert found.covariance is None
+    posterior = balson.fit(KEY, found.problem, TG)
+    assert balson.check(design, targets, posterior, noise=found.levels).narrow < 1.3
+
+
+def test_levels_of_many_rows():
+    """As many as genes: no matrix of that size is made."""
+    rng = np.random.default_rng(4)
+    design = rng.random((20_000, 3), np.float32)
+    targets = rng.dirichlet(np.ones(3), 10) @ design.T + 0.1 * rng.normal(size=(10, 20_000))
+    found = quietly(design, targets.astype(np.float32), noise="rows", rounds=1, level="common")
+    assert found.levels.shape == (20_000,)
+    assert np.median(found.levels) == pytest.approx(0.1, rel=0.1)
 
 
 def test_concentrations_alone():
