@@ -145,7 +145,7 @@ class _Work:
         if unknown:
             raise ValueError(f"{min(unknown)}={options[min(unknown)]!r}: learn has no such option")
         self.key, self.level, self.kind, self.options = key, level, noise, options
-        self.learns_prior = isinstance(prior, str) and prior == "learn"
+        self.learns_prior = str(prior) == "learn"
         self.prior_given = 1.0 if self.learns_prior else prior
         self.design, self.targets = _read(design, targets)
         self.notes: list[str] = []

@@ -21,9 +21,8 @@ from scipy import special
 from .. import validation
 from ..least_squares import least_squares
 from ..posteriors.posterior import Posterior
-from ..problems import rows
+from ..problems import noise_arguments, rows
 from ..problems.linear import linear_problem
-from ..problems.noise import Correlated
 from ..status import Status
 from . import covariance as covariances
 
@@ -203,17 +202,17 @@ def _noise(noise: Any, weights: Any, found: Posterior, num_rows: int, chosen: np
     """Return factors of the rows, a Cholesky factor, and levels of the problems, each ``None`` if there is none."""
     scale = None if weights is None else jnp.sqrt(validation.float_array("weights", weights))
     levels = None if found.noise is None else np.asarray(found.noise.mean, np.float64)
-    if noise is None or isinstance(noise, str):
-        return scale, None, levels
-    if isinstance(noise, Correlated):
-        factor = noise.cholesky if noise.covariance is None else np.linalg.cholesky(np.asarray(noise.covariance, float))
-        fixed = np.ones(len(chosen)) * noise.scale if np.ndim(noise.scale) == 0 and levels is None else levels
-        return scale, jnp.asarray(factor), fixed
-    given = np.asarray(noise, np.float64)
+    level, covariance, cholesky = noise_arguments.split(noise)
+    if covariance is not None:
+        cholesky = np.linalg.cholesky(np.asarray(covariance, np.float64))
+    cholesky = None if cholesky is None else jnp.asarray(cholesky)
+    if level is None or (levels is not None and np.ndim(level) == 0):
+        return scale, cholesky, levels
+    given = np.asarray(level, np.float64)
     if given.shape == (num_rows,):
         inverse = jnp.asarray(1 / given)
         return (inverse if scale is None else scale * inverse), None, np.ones(len(chosen)) if levels is None else levels
-    return scale, None, np.broadcast_to(given, chosen.max() + 1 if given.ndim == 0 else given.shape)[chosen]
+    return scale, cholesky, np.broadcast_to(given, chosen.max() + 1 if given.ndim == 0 else given.shape)[chosen]
 
 
 def _least(columns: np.ndarray, data: np.ndarray, missing: np.ndarray, found: Posterior) -> np.ndarray:
