@@ -25,7 +25,6 @@ from .placement import Placement, placement_of
 BEYOND_REMEDY = Status.IMPROPER | Status.ROUNDING
 """Troubles that no sampler cures."""
 
-
 SPREAD_ERROR = 1.5
 """A relative error of a standard deviation above this over the root of the draws asked for sends a problem on."""
 

@@ -23,16 +23,13 @@ from ..fit import fit
 from ..least_squares import least_squares
 from ..posteriors.posterior import Posterior
 from ..problems import constraints
-from ..problems.linear import LinearTemplate, linear_problem, linear_template
+from ..problems.linear import LinearTemplate, design_and_target, linear_template
 from ..problems.noise import Correlated
 from ..samplers import TG, Auto, Sampler
 from ..samplers.auto import MAX_GAUSSIAN
 from . import covariance as covariances
-from .covariance import Covariance
+from .covariance import MAX_ROWS, Covariance
 from .learned import Learned, Round
-
-MAX_ROWS = 2000
-"""A covariance of more rows is not learned: its inverse is taken in each step."""
 
 HELD_OUT = 5
 """One problem in five judges what was learned from the others."""
@@ -80,7 +77,7 @@ def learn(
       design: ``(N, P)``.
       targets: ``(B, N)``; dozens at least.
       noise: ``"covariance"`` learns how errors of rows go together; ``"rows"`` a noise level for each row, for rows
-        without order or neighbours, or more than 2,000; ``None`` neither.
+        without order or neighbours, or more than 1,000; ``None`` neither.
       prior: ``"learn"`` learns a concentration for each component; or the prior, as for ``linear_problem``.
       level: ``"estimate"`` if each target has a noise level of its own, which multiplies what was learned;
         ``"common"`` if all have the same.
@@ -248,12 +245,13 @@ class _Work:
         rows = covariances.rows_only(residuals)
         if self.kind == "rows":
             return rows
-        start = covariances.with_components(rows, self.wide, self.optima[self.train], self.coordinates)
-        constraint = self.plain_template.constraint
-        basis = covariances.outside(np.asarray(constraint.lift(self.design), np.float64))
         scale = self.scale[self.train]
-        whole = np.isfinite(scale).all() and (scale == scale[:1]).all() and (scale == scale[:, :1]).all()
-        if not whole or basis.shape[1] < 2:
+        same_rows = bool(np.isfinite(scale).all() and (scale == scale[:1]).all())
+        design = self.wide * scale[0][:, None] if same_rows else self.wide
+        start = covariances.with_components(rows, design, self.optima[self.train], self.coordinates)
+        constraint = self.plain_template.constraint
+        basis = covariances.outside(np.asarray(constraint.lift(jnp.asarray(design)), np.float64))
+        if not same_rows or basis.shape[1] < 2:
             moment = covariances.second_moment(residuals, start)
             return start.fitted(moment, len(residuals), covariances.FIRST_STEPS)
         # Any point of the simplex serves: differences of points have no part outside the span.
@@ -312,10 +310,7 @@ def _read(design: Any, targets: Any) -> tuple[jax.Array, jax.Array]:
     if len(targets) < 2:
         raise ValueError("targets has 1 problem, which tells too little of its own errors; state noise and prior")
     # What linear_problem refuses, it refuses here.
-    one = np.nan_to_num(np.asarray(targets[:1]))
-    linear_problem(design, one)
-    dtype = jnp.result_type(validation.float_array("design", design), validation.float_array("targets", one))
-    return jnp.asarray(design, dtype), jnp.asarray(targets, dtype)
+    return design_and_target(design, targets, 1)
 
 
 def _choose(key: jax.Array, count: int, sample: int) -> np.ndarray:

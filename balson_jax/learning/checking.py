@@ -42,6 +42,7 @@ class Check:
 
     Attributes:
       narrow: by which factor error bars are too narrow, where no bound of theta holds them; of the batch as a whole.
+        NaN for more than 1,000 rows.
       residuals: standardised, ``(B, N)``; independent and of unit variance, if the model is right.
       correlation: of residuals of rows at distances 0, 1, 2, ..., ``(lags,)``.
       p_value: probability of neighbouring residuals as correlated as these, if the model is right, ``(B,)``.
@@ -80,8 +81,8 @@ class Check:
         lines = [
             f"Check of {count:,} problem{'s' * (count != 1)} with {self.residuals.shape[1]:,} rows",
             f"error bars: {_words(self.narrow)}",
-            f"neighbouring residuals: correlation {self.correlation[1]:+.2f}; in {self._share(self.p_value < 0.01)} of "
-            "the problems more than chance explains",
+            f"neighbouring residuals: correlation {self.correlation[1]:+.2f}; in "
+            f"{100 * (self.p_value < 0.01).mean():.0f} % of the problems more than chance explains",
             f"rows left out: {100 * self.left_out_coverage:.0f} % lie in the 90 % interval that the others predict",
             f"residual, root mean square: {np.median(self.residual):.3g} at the posterior mean, "
             f"{np.median(self.least_residual):.3g} at best (medians)",
@@ -90,10 +91,6 @@ class Check:
         if union:
             lines.append(textwrap.fill(union.explain(), 100))
         return "\n".join(lines)
-
-    @staticmethod
-    def _share(which: np.ndarray) -> str:
-        return f"{100 * which.mean():.0f} %"
 
     def plot(self, figure: Any = None) -> Any:
         """Draw residuals by row, their correlation, and predictions of left-out rows; return the Matplotlib figure."""
@@ -120,6 +117,8 @@ class Check:
 
 
 def _words(narrow: float) -> str:
+    if np.isnan(narrow):
+        return f"not judged, as there are more than {covariances.MAX_ROWS:,} rows"
     if narrow > NARROW:
         return f"too narrow by a factor of {narrow:.1f}"
     return f"about right (errors {narrow:.2f} times as large as they say)"
@@ -190,7 +189,7 @@ def _read(design: Any, targets: Any, posterior: Posterior) -> tuple[np.ndarray, 
         raise ValueError(f"targets has shape {data.shape}; its last axis must have the design's {len(wide)} rows")
     if len(posterior.batch_shape) > 1 or data.shape[0] != max(1, int(np.prod(posterior.batch_shape))):
         raise ValueError(f"targets has {len(data)} problems, and posterior a batch of shape {posterior.batch_shape}")
-    posterior._require_draws("check")
+    posterior.require_draws("check")
     return wide, data
 
 
@@ -230,6 +229,8 @@ def _least(columns: np.ndarray, data: np.ndarray, missing: np.ndarray, found: Po
 
 def _narrowness(z: np.ndarray, columns: np.ndarray, mean: np.ndarray, found: Posterior) -> float:
     """Return how many times larger errors of theta are than independent rows of unit level would make them."""
+    if z.shape[1] > covariances.MAX_ROWS:
+        return np.nan
     whole = ~np.isnan(z).any(1)
     z, mean = (z[whole], mean[whole]) if whole.sum() > 1 else (np.nan_to_num(z), mean)
     # In units of the residuals, so that components have the right size.
@@ -275,11 +276,13 @@ def _left_out(
     their mean.
     """
     several = np.unique(np.linspace(0, len(data) - 1, min(len(data), LEFT_OUT_PROBLEMS)).astype(int))
-    draws, weights = np.asarray(found.draws, np.float64)[several], np.asarray(found.draw_weights, np.float64)[several]
-    away = (data[several][:, None] - draws @ columns.T) / levels[several][:, None, None]
-    own = weights[:, :, None] * np.exp(np.minimum(0.5 * np.square(away), 50))
-    own = np.minimum(own, 10 * own.mean(1, keepdims=True))
-    below = (own * special.ndtr(away)).sum(1) / own.sum(1)
+    draws, weights = np.asarray(found.draws, np.float64), np.asarray(found.draw_weights, np.float64)
+    below = np.empty((len(several), data.shape[1]))
+    for place, i in enumerate(several):
+        away = (data[i] - draws[i] @ columns.T) / levels[i]
+        own = weights[i][:, None] * np.exp(np.minimum(0.5 * np.square(away), 50))
+        own = np.minimum(own, 10 * own.mean(0))
+        below[place] = (own * special.ndtr(away)).sum(0) / own.sum(0)
     return np.where(missing[several], np.nan, below)
 
 

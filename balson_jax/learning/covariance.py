@@ -24,6 +24,9 @@ LENGTHS = (0.015, 0.03, 0.06, 0.1, 0.17, 0.3)
 """Lengths over which slowly changing errors are alike, as shares of the range of the rows' coordinates."""
 
 FIRST_STEPS, MORE_STEPS = 150, 200
+MAX_ROWS = 1000
+"""Most rows that a covariance is learned for; a step takes the cube of their number."""
+
 LEAST_LEVEL = 1e-6
 """Smallest variance of a row, as a share of the typical one."""
 

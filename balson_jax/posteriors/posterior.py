@@ -49,7 +49,8 @@ class Posterior(Diagnostics):
       mean: posterior mean of theta, from all weighted draws, ``(..., P)``.
       std: posterior standard deviation of theta, from all weighted draws, ``(..., P)``.
       mean_stderr: Monte Carlo standard error of ``mean``, ``(..., P)``.
-      std_stderr: Monte Carlo standard error of ``std``, ``(..., P)``; NaN where a method does not know it.
+      std_stderr: Monte Carlo standard error of ``std``, ``(..., P)``; NaN where a method does not know it. Of ``RS`` it
+        assumes tails no heavier than a normal distribution's.
       dirichlet_misfit: the largest factor by which a variance of omega differs from that of the approximating
         Dirichlet; 1 if all agree. Where it is large, ``alpha`` and ``theta`` describe the posterior poorly; means,
         standard deviations, intervals and draws don't depend on them.
@@ -142,16 +143,17 @@ class Posterior(Diagnostics):
 
         They begin at 0 (or end at the total) where the density piles up there. A central interval never contains a
         share of exactly 0; this one does, where the posterior is highest there. From the kept draws. Where several
-        intervals are equally short, up to Monte Carlo error, one that reaches an end of the range is preferred.
+        intervals are equally short, up to Monte Carlo error, one that reaches an end of the range is preferred. As the
+        shortest of many, an interval inside the range holds about 1 % less than its level with 512 kept draws.
         """
         validation.require_share("level", level)
-        self._require_draws("hdi")
+        self.require_draws("hdi")
         return self._shortest(jnp.moveaxis(self.draws, -1, -2), level, self.constraint.shares_are_beta)
 
     def slack_hdi(self, level: float = 0.9) -> tuple[jax.Array, jax.Array]:
         """Return the ends of the shortest interval of the unused part of the total, ``(...)``."""
         validation.require_share("level", level)
-        self._require_draws("slack_hdi")
+        self.require_draws("slack_hdi")
         if self.slack is None or self.slack.draws is None:
             raise ValueError(f"constraint={self.constraint!r} has no slack")
         lower, upper = self._shortest(self.slack.draws[..., None, :], level, True)
@@ -167,7 +169,7 @@ class Posterior(Diagnostics):
         """Return ``n`` draws of theta, ``(n, ..., P)``: taken from the kept ones by weight, so that some may repeat."""
         validation.require_at_least("n", n, 1)
         key = validation.typed_key(key)
-        self._require_draws("sample")
+        self.require_draws("sample")
         uniforms = jax.random.uniform(key, (*self.batch_shape, n), self.draw_weights.dtype)
         return jnp.moveaxis(resample(self.draws, self.draw_weights, uniforms), -2, 0)
 
@@ -189,7 +191,7 @@ class Posterior(Diagnostics):
         validation.require_share("level", level)
         validation.require_choice("band", band, ("central", "shortest"))
         central = band == "central"
-        self._require_draws("predict")
+        self.require_draws("predict")
         if callable(model):
             return curves(self.draws, self.draw_weights, model, level, self._added(noise), central=central)
         design = validation.float_array("design", model, self.mean.dtype)
@@ -217,7 +219,8 @@ class Posterior(Diagnostics):
         validation.require_broadcast("noise", level.shape, self.batch_shape)
         return jnp.broadcast_to(level, self.batch_shape)
 
-    def _require_draws(self, name: str) -> None:
+    def require_draws(self, name: str) -> None:
+        """Raise ``ValueError``, naming who needs them, if no draws were kept."""
         if not self.draws.shape[-2]:
             raise ValueError(f"{name} needs kept draws; {_REMEDY}")
 

@@ -180,7 +180,7 @@ def linear_problem(
     """
     constraint = constraints.named(constraint)
     validation.require_at_least("row_axes", row_axes, 1)
-    design, target = _design_and_target(design, target, row_axes)
+    design, target = design_and_target(design, target, row_axes)
     event = design.shape[-1 - row_axes : -1]
     batch = broadcast("target", target.shape[:-row_axes], "design", design.shape[: -1 - row_axes])
     options = {"noise": noise, "weights": weights, "mask": mask, "missing": missing}
@@ -214,7 +214,8 @@ def linear_template(
     return LinearTemplate(total, prior, rules, flat, None, constraint)
 
 
-def _design_and_target(design: Any, target: Any, row_axes: int) -> tuple[jax.Array, jax.Array]:
+def design_and_target(design: Any, target: Any, row_axes: int) -> tuple[jax.Array, jax.Array]:
+    """Return both in one dtype, or raise ``ValueError`` saying what is wrong with their shapes or the design."""
     design, target = validation.float_array("design", design), validation.float_array("target", target)
     if design.ndim < 1 + row_axes:
         wanted = "two axes, (rows, components)" if row_axes == 1 else f"{row_axes} axes of rows and one of components"

@@ -79,7 +79,8 @@ class Auto(Sampler):
     """For each problem the cheapest method that gives enough effective draws and can be trusted; the default.
 
     Enough is ``target_ess``. A result is trusted if its status is ``OK``. If a later method remains, Pareto k must also
-    be below 0.5, and a run with few draws needs three times the target.
+    be below 0.5, a run with few draws needs three times the target, and the standard deviations must be known about as
+    well as the target asks (``posterior.std_stderr``).
     First ``TG``, with more and more draws as long as that promises enough; then ``HitAndRun``. A model may have several
     peaks, of which ``TG`` would see one. Models, and problems with more than 64 components, begin with ``IS``, unless
     the data are plainly too strong for it.

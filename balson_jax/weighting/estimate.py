@@ -51,8 +51,9 @@ class Moment(NamedTuple):
         """Monte Carlo standard error of the standard deviation, ``(B, n)``; NaN if unknown."""
         if self.variance_errors is None:
             return jnp.full_like(self.variance, jnp.nan)
-        error = jnp.sqrt(jnp.square(self.variance_errors).sum(0))
-        return jnp.where(self.variance > 0, 0.5 * error * lax.rsqrt(self.variance), 0)
+        # Relative to the variance, whose square may underflow.
+        relative = self.variance_errors / jnp.where(self.variance > 0, self.variance, jnp.inf)
+        return 0.5 * jnp.sqrt(self.variance) * jnp.sqrt(jnp.square(relative).sum(0))
 
 
 @jax.tree_util.register_dataclass

@@ -71,7 +71,7 @@ def test_blocks_are_not_seen_in_the_answer(method, monkeypatch):
     monkeypatch.setattr(blocks, "CAPACITY", 16)
     cut = balson.fit(jax.random.key(1), problem, method)
     # Kept draws are left out: rounding may exchange two of nearly equal score.
-    for name in ("mean", "std", "ess", "log_evidence"):
+    for name in ("mean", "std", "mean_stderr", "ess", "log_evidence"):
         expected = getattr(whole, name)
         np.testing.assert_allclose(getattr(cut, name), expected, rtol=2e-4, atol=1e-6, err_msg=name)
         np.testing.assert_allclose(getattr(traced, name), expected, rtol=2e-4, atol=1e-6, err_msg=name)

@@ -129,3 +129,13 @@ def test_false_alarms_and_power():
     found = np.array([narrow(smooth) for _ in range(100)])
     assert np.mean(found > 1.5) > 0.95
     assert np.median(found) == pytest.approx(2, rel=0.15)
+
+
+def test_many_rows_are_not_judged_by_a_covariance():
+    rng = np.random.default_rng(4)
+    design = smooth_spectra(rng, 1001, 3)
+    targets = rng.dirichlet(np.ones(3), 3) @ design.T + 0.05 * rng.normal(size=(3, 1001))
+    found = balson.check(design, targets, plain(design, targets))
+    assert np.isnan(found.narrow)
+    assert "not judged, as there are more than 1,000 rows" in repr(found)
+    assert not (found.status & int(balson.Status.OVERCONFIDENT)).any()

@@ -143,21 +143,47 @@ def test_the_sampler_keeps_the_largest_weights():
     assert abs(k_kept - k_exact) < 0.1
 
 
+def seeming_tail(most: float, size: int) -> np.ndarray:
+    """Return log-weights of eight replicates, about zero with a few that look like a heavy tail, cut at the most."""
+    rng = np.random.default_rng(4)
+    values = 1 + 0.0002 * (rng.uniform(size=(8, 1, size)) ** -1.0 - 1)
+    return np.log(np.minimum(values, most)).astype(np.float32)
+
+
+@jax.jit
+def estimate_of(logs, inverse_bound):
+    size, sizes = logs.shape[-1], weights.Sizes(weights.BUCKETS, 0)
+    omega = jnp.asarray(np.random.default_rng(5).dirichlet([1.0, 2.0], size).T, jnp.float32)
+    parts = [weights.summarise(part, {"omega": omega}, jnp.int32(size), None, sizes) for part in logs]
+    stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *parts)
+    return estimates.from_replicates(stacked, jnp.zeros(1), logs.size, inverse_bound)
+
+
+@pytest.mark.parametrize(("most", "size", "is_flat"), [(1.9, 2048, True), (2.1, 2048, False), (1.9, 64, False)])
+def test_nearly_equal_weights_have_no_tail(most, size, is_flat):
+    """None above twice the mean, among a thousand at least: whatever shape their bend has, it is harmless."""
+    logs = seeming_tail(most, size)
+    logs[0, 0, :8] = np.log(most)
+    found = estimate_of(jnp.asarray(logs), jnp.zeros(1))
+    tail = np.sort(logs.ravel())[::-1][: pareto.tail_size(logs.size) + 1]
+    plain = float(jax.jit(pareto.pareto_k)(jnp.asarray(tail)))
+    assert plain > 0.1
+    assert (float(found.pareto_k[0]) <= 0) == is_flat
+    if not is_flat:
+        assert float(found.pareto_k[0]) == pytest.approx(plain, abs=0.1)
+
+
+def test_a_standard_error_of_tiny_spreads_does_not_underflow():
+    errors = jnp.full((8, 1, 2), 1e-25, jnp.float32)
+    found = estimates.Moment(jnp.ones((1, 2)), jnp.array([[1e-23, 0.0]], jnp.float32), errors, errors)
+    assert float(found.std_stderr[0, 0]) == pytest.approx(0.5 * np.sqrt(8) * 1e-25 / np.sqrt(1e-23), rel=1e-4)
+    assert float(found.std_stderr[0, 1]) == 0
+
+
 def test_a_bound_close_to_the_mean_overrules_pareto_k():
     """Weights of about one with a few that look like a heavy tail: for no bound, a far, a near, and a wrong one."""
-    rng = np.random.default_rng(4)
-    values = 1 + 0.0002 * (rng.uniform(size=(8, 1, 2048)) ** -1.0 - 1)
-    logs = np.log(np.minimum(values, 4)).astype(np.float32)
-    sizes = weights.Sizes(weights.BUCKETS, 0)
-    omega = jnp.asarray(rng.dirichlet([1.0, 2.0], 2048).T, jnp.float32)
-
-    @jax.jit
-    def estimate(inverse_bound):
-        parts = [weights.summarise(jnp.asarray(part), {"omega": omega}, jnp.int32(2048), None, sizes) for part in logs]
-        stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *parts)
-        return estimates.from_replicates(stacked, jnp.zeros(1), logs.size, inverse_bound)
-
-    found = [estimate(jnp.array([1 / w])) for w in (np.inf, 1000, 8, 2)]
+    logs = seeming_tail(4, 2048)
+    found = [estimate_of(jnp.asarray(logs), jnp.array([1 / w])) for w in (np.inf, 1000, 8, 2)]
     assert [int(one.status[0]) for one in found] == [
         Status.HIGH_PARETO_K,
         Status.HIGH_PARETO_K,
