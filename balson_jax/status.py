@@ -19,7 +19,8 @@ class Status(enum.IntFlag):
       ROUNDING: rounding errors of the data change the answer.
       HIGH_RHAT: Markov chains do not agree.
       OVERCONFIDENT: error bars are too narrow for the residuals (found by ``check``, which sees the rows).
-      PRIOR_DOMINATES: the posterior mean fits far worse than it could (found by ``check``).
+      PRIOR_DOMINATES: the posterior mean fits far worse than it could (found by ``fit``, for linear problems
+        of unknown noise).
 
     >>> Status(3)
     <Status.LOW_ESS|HIGH_PARETO_K: 3>

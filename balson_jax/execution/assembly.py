@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 
 from .. import dirichlet
+from ..posteriors.nuisance import NuisancePosterior
 from ..posteriors.posterior import Posterior, Slack
 from ..problems.base import Problem
 from ..samplers import Sampler
@@ -17,7 +20,18 @@ EVIDENCE_ROUNDING = 8
 """Rounding errors of a log-evidence, which sums a few large terms, in units of the last place."""
 
 
-def posterior_of(problem: Problem, target: Target, found: Estimate, method: Sampler) -> Posterior:
+DOMINATED_NATS = 5.0
+"""The prior dominates where the mean loses this many nats more than one for each component that data can tell ..."""
+
+DOMINATED_RATIO = 1.5
+"""... and its residuals are larger than the least by this factor."""
+
+
+NUISANCE_STREAM = 0x6E756973
+"""Folded into the key for draws of nuisance coefficients, so that their random numbers are not the sampler's."""
+
+
+def posterior_of(key: jax.Array, problem: Problem, target: Target, found: Estimate, method: Sampler) -> Posterior:
     """Return the posterior of a flattened batch of B problems; NaN where a problem's numbers are out of range."""
     constraint, num_params = problem.constraint, problem.num_params
     alpha, omega = found.matched(method.match), found.moments["omega"]
@@ -34,10 +48,12 @@ def posterior_of(problem: Problem, target: Target, found: Estimate, method: Samp
         return trusted(_expanded(total, value) * value)
 
     diagnostics = _diagnostics(target, found, alpha, method)
-    status = jnp.where(valid, diagnostics.pop("status"), Status.NONFINITE)
+    residual, least, dominated = _residuals(target, omega.mean)
+    status = diagnostics.pop("status") | jnp.where(dominated, Status.PRIOR_DOMINATES, 0)
+    status = jnp.where(valid, status, Status.NONFINITE)
     kept = found.draws.shape[-1] if method.keep else 0  # the noise may have needed some
     draws = constraint.unlift(found.draws, axis=1)[..., :kept]
-    slack = None
+    noise, slack = _noise(target, found, trusted), None
     if constraint.has_slack:
         slack = Slack(
             scaled(omega.mean[:, -1]),
@@ -54,12 +70,15 @@ def posterior_of(problem: Problem, target: Target, found: Estimate, method: Samp
         mean_stderr=scaled(theta.mean_stderr[:, :num_params]),
         std_stderr=scaled(theta.std_stderr[:, :num_params]),
         dirichlet_misfit=trusted(_misfit(alpha, omega.variance)),
+        residual=trusted(residual),
+        least_residual=trusted(least),
         total=total,
         num_rows=jnp.broadcast_to(problem.num_rows, total.shape),
         draws=scaled(jnp.swapaxes(draws, -1, -2)),
         draw_weights=trusted(found.draw_weights[:, :kept]),
         slack=slack,
-        noise=_noise(target, found, trusted),
+        noise=noise,
+        nuisance=_nuisance(key, target, found, noise, kept, trusted),
         choice=jnp.zeros(total.shape, jnp.int32),
         methods=(method.name,),
         constraint=constraint,
@@ -95,11 +114,53 @@ def _diagnostics(target: Target, found: Estimate, alpha: jax.Array, method: Samp
     }
 
 
+def _residuals(target: Target, mean: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """Return root mean squares of residuals at the mean and at best, and whether the prior outweighs the data.
+
+    Data that tell ``min(K - 1, N)`` components leave a mean that loses half a nat for each of them. If it loses far
+    more, a noise of unknown level has grown to make room for the prior.
+    """
+    half_square, base = target.half_square(mean[:, :, None])[:, 0], target.least_half_square
+    residual, least = (jnp.sqrt(2 * value / target.num_rows) for value in (half_square, base))
+    if not target.noise.estimates_level:
+        return residual, least, jnp.zeros(base.shape, bool)
+    loss = -target.noise.log_ratio(target.num_rows, base, half_square - base)
+    told = jnp.minimum(mean.shape[-1] - 1, target.num_rows)
+    return residual, least, (loss > told + DOMINATED_NATS) & (residual > DOMINATED_RATIO * least)
+
+
 def _misfit(alpha: jax.Array, variance: jax.Array) -> jax.Array:
     """Return the largest factor between the variances of omega and those of ``Dir(alpha)``, ``(B,)``."""
     tiny = jnp.finfo(variance.dtype).tiny
     ratio = jnp.log(jnp.maximum(dirichlet.variance(alpha), tiny)) - jnp.log(jnp.maximum(variance, tiny))
     return jnp.exp(jnp.abs(ratio).max(-1))
+
+
+def _nuisance(key: jax.Array, target: Target, found: Estimate, level: Any, kept: int, trusted: Any) -> Any:
+    """Return the posterior of nuisance coefficients, or ``None`` if there are none."""
+    given = target.nuisance
+    if given is None:
+        return None
+    moment = found.moments.get("nuisance")
+    if moment is None:
+        raise TypeError("run returned no moments of nuisance; take all that target.quantities names")
+    likeliest = target.noise.likeliest_level(target.num_rows, target.base)
+    square = jnp.square(likeliest) if level is None else jnp.square(level.mean) + jnp.square(level.std)
+    own = square[:, None] * jnp.square(given.root).sum(-1)
+    key = jax.random.fold_in(key, NUISANCE_STREAM)
+    draws = found.draws[..., :kept]
+    # The same random numbers for all problems, whatever the block in which they are computed.
+    normal = jax.random.normal(key, (own.shape[-1], kept), own.dtype)
+    excess = (target.half_square(draws) - target.base[:, None]) / jnp.square(likeliest)[:, None]
+    bits = jax.random.bits(jax.random.fold_in(key, 1), (1, 1, kept), jnp.uint32)
+    precision = target.noise.draw_precision(bits, target.num_rows, excess[None])[0]
+    errors = (likeliest[:, None] / jnp.sqrt(precision))[:, None] * jnp.matmul(given.root, normal)
+    return NuisancePosterior(
+        mean=trusted(moment.mean),
+        std=trusted(jnp.sqrt(moment.variance + own)),
+        draws=trusted(jnp.swapaxes(given.mean_given(draws) + errors, -1, -2)),
+        intercept=given.intercept,
+    )
 
 
 def _noise(target: Target, found: Estimate, trusted):

@@ -116,7 +116,7 @@ def fit_from(
 def _fit_block(key: jax.Array, method: Sampler, axes: tuple[str, ...], flat: Problem, optimum: Optimum) -> Posterior:
     target = target_of(flat, optimum)
     target = target if method.has_derivatives else _without_derivatives(target)
-    return posterior_of(flat, target, method.run(key, target, axes), method)
+    return posterior_of(key, flat, target, method.run(key, target, axes), method)
 
 
 def _block_size(problem: Problem, method: Sampler) -> int:

@@ -25,6 +25,9 @@ from .placement import Placement, placement_of
 BEYOND_REMEDY = Status.IMPROPER | Status.ROUNDING
 """Troubles that no sampler cures."""
 
+ABOUT_THE_MODEL = Status.PRIOR_DOMINATES | Status.OVERCONFIDENT
+"""Troubles of the model, which say nothing of how well a sampler did."""
+
 SPREAD_ERROR = 1.5
 """A relative error of a standard deviation above this over the root of the draws asked for sends a problem on."""
 
@@ -98,7 +101,7 @@ class _Climb:
         """Fit some problems by one method; return which of them need no other."""
         part = self._fit(jax.random.fold_in(self.key, number), chosen, rung.method)
         status, ess = np.asarray(part.status), np.asarray(part.ess)
-        serves = (status == 0) & (ess >= self.target_ess)
+        serves = ((status & ~int(ABOUT_THE_MODEL)) == 0) & (ess >= self.target_ess)
         # A result that serves is replaced only by one that serves too.
         stored = serves | ~self.served[chosen]
         self._store(part, chosen, stored)

@@ -19,10 +19,8 @@ import numpy as np
 from scipy import special
 
 from .. import validation
-from ..least_squares import least_squares
 from ..posteriors.posterior import Posterior
 from ..problems import noise_arguments, rows
-from ..problems.linear import linear_problem
 from ..status import Status
 from . import covariance as covariances
 
@@ -32,8 +30,6 @@ NARROW = 1.5
 MOST_PROBLEMS = 1000
 LEFT_OUT_PROBLEMS = 100
 LAGS = 20
-DOMINATED_NATS = 5.0
-"""The prior dominates where the mean loses this many nats more than one for each component that data can tell."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,8 +45,8 @@ class Check:
       left_out: for each row, the probability that fits without it give to smaller values, ``(B', N)``: uniform, if the
         model is right.
       residual: root mean square of the residuals at the posterior mean, ``(B,)``.
-      least_residual: the same at the constrained optimum, ``(B,)``.
-      status: of the fits, with ``OVERCONFIDENT`` and ``PRIOR_DOMINATES`` where these apply, ``(B,)``.
+      least_residual: the same at the constrained optimum, ``(B,)``; both as the fit found them.
+      status: of the fits, with ``OVERCONFIDENT`` if error bars are too narrow, ``(B,)``.
       problems: numbers of the problems looked at, ``(B,)``.
     """
 
@@ -161,19 +157,16 @@ def check(design: Any, targets: Any, posterior: Posterior, *, noise: Any = None,
     if levels is None:
         levels = np.sqrt(np.nanmean(np.square(residuals), 1))
     z = residuals / np.maximum(levels, np.finfo(float).tiny)[:, None]
-    least = _least(columns, data, missing, found)
     narrow = _narrowness(z, columns, mean, found)
-    rms = np.sqrt(np.nanmean(np.square(residuals), 1))
     status = np.asarray(found.status) | (int(Status.OVERCONFIDENT) if narrow > NARROW else 0)
-    status = status | np.where(_dominated(rms, least, missing, found), int(Status.PRIOR_DOMINATES), 0)
     return Check(
         narrow=narrow,
         residuals=z,
         correlation=_correlation(z),
         p_value=_p_value(z),
         left_out=_left_out(columns, data, missing, levels, found),
-        residual=rms,
-        least_residual=least,
+        residual=np.asarray(found.residual),
+        least_residual=np.asarray(found.least_residual),
         status=status,
         problems=chosen,
     )
@@ -190,6 +183,8 @@ def _read(design: Any, targets: Any, posterior: Posterior) -> tuple[np.ndarray, 
     if len(posterior.batch_shape) > 1 or data.shape[0] != max(1, int(np.prod(posterior.batch_shape))):
         raise ValueError(f"targets has {len(data)} problems, and posterior a batch of shape {posterior.batch_shape}")
     posterior.require_draws("check")
+    if posterior.nuisance is not None:
+        raise ValueError("posterior has nuisance columns, which check does not know; take their part out of the rows")
     return wide, data
 
 
@@ -212,19 +207,6 @@ def _noise(noise: Any, weights: Any, found: Posterior, num_rows: int, chosen: np
         inverse = jnp.asarray(1 / given)
         return (inverse if scale is None else scale * inverse), None, np.ones(len(chosen)) if levels is None else levels
     return scale, cholesky, np.broadcast_to(given, chosen.max() + 1 if given.ndim == 0 else given.shape)[chosen]
-
-
-def _least(columns: np.ndarray, data: np.ndarray, missing: np.ndarray, found: Posterior) -> np.ndarray:
-    """Return root mean squares of residuals at the constrained optima, ``(B,)``."""
-    problem = linear_problem(
-        columns,
-        np.where(missing, np.nan, data),
-        total=np.asarray(found.total),
-        constraint=found.constraint,
-        missing="drop" if missing.any() else "raise",
-    )
-    best = np.asarray(least_squares(problem).theta, np.float64)
-    return np.sqrt(np.nanmean(np.square(np.where(missing, np.nan, data - best @ columns.T)), 1))
 
 
 def _narrowness(z: np.ndarray, columns: np.ndarray, mean: np.ndarray, found: Posterior) -> float:
@@ -284,13 +266,3 @@ def _left_out(
         own = np.minimum(own, 10 * own.mean(0))
         below[place] = (own * special.ndtr(away)).sum(0) / own.sum(0)
     return np.where(missing[several], np.nan, below)
-
-
-def _dominated(rms: np.ndarray, least: np.ndarray, missing: np.ndarray, found: Posterior) -> np.ndarray:
-    """Return for which problems the posterior mean fits far worse than it could: the prior outweighs the data."""
-    if found.noise is None:
-        return np.zeros(len(rms), bool)
-    count = (~missing).sum(1)
-    told = np.minimum(found.alpha.shape[-1] - 1, count)
-    loss = count * np.log(np.maximum(rms, np.finfo(float).tiny) / np.maximum(least, np.finfo(float).tiny))
-    return (loss > told + DOMINATED_NATS) & (rms > NARROW * least)

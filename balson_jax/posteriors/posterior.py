@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import os
 from typing import Any, Literal, NamedTuple
 
@@ -18,6 +19,7 @@ from ..status import Status
 from ..weighting.diagnostics import Diagnostics
 from . import files
 from .intervals import matched_beta, quantiles, shortest
+from .nuisance import NuisancePosterior, joined
 from .prediction import Prediction, curves, resample
 from .summary import summarize
 
@@ -54,6 +56,9 @@ class Posterior(Diagnostics):
       dirichlet_misfit: the largest factor by which a variance of omega differs from that of the approximating
         Dirichlet; 1 if all agree. Where it is large, ``alpha`` and ``theta`` describe the posterior poorly; means,
         standard deviations, intervals and draws don't depend on them.
+      residual: root mean square of the residuals at ``mean``, ``(...)``; in units of the rows' own noise, if they have
+        any.
+      least_residual: the same at the constrained optimum, the best that any theta does; NaN if that is not known.
       total: the constant C.
       num_rows: how many observations counted.
       draws: some draws of theta that represent all, ``(..., D, P)``; D is the method's ``keep``.
@@ -61,6 +66,7 @@ class Posterior(Diagnostics):
       slack: mean, standard deviation and draws of the unused part of the total, or ``None`` if the constraint has no
         slack.
       noise: posterior of the noise level, with ``mean``, ``std`` and ``interval``, or ``None`` if it was given.
+      nuisance: posterior of the coefficients of nuisance columns, with ``mean``, ``std`` and ``draws``, or ``None``.
       choice: which of ``methods`` was used, ``(...)``; see ``method``.
       methods: names of the methods that might have been used.
       constraint: the problem's; it equals its name.
@@ -82,6 +88,9 @@ class Posterior(Diagnostics):
     noise: NoisePosterior | None
     choice: jax.Array
     std_stderr: jax.Array = None  # type: ignore[assignment]
+    residual: jax.Array = None  # type: ignore[assignment]
+    least_residual: jax.Array = None  # type: ignore[assignment]
+    nuisance: NuisancePosterior | None = None
     methods: tuple[str, ...] = dataclasses.field(metadata={"static": True})
     constraint: Constraint = dataclasses.field(metadata={"static": True})
     certified: bool = dataclasses.field(default=True, metadata={"static": True})
@@ -174,7 +183,13 @@ class Posterior(Diagnostics):
         return jnp.moveaxis(resample(self.draws, self.draw_weights, uniforms), -2, 0)
 
     def predict(
-        self, model: Any, level: float = 0.9, *, noise: Any = 0.0, band: Literal["central", "shortest"] = "central"
+        self,
+        model: Any,
+        level: float = 0.9,
+        *,
+        noise: Any = 0.0,
+        band: Literal["central", "shortest"] = "central",
+        nuisance: Any = None,
     ) -> Prediction:
         """Return mean, standard deviation and a band of a curve; of new observations of it, if noise is added.
 
@@ -187,23 +202,34 @@ class Posterior(Diagnostics):
           noise: standard deviation of new observations, a number or one per problem; or ``"estimate"`` for that of the
             posterior (the root of its mean square).
           band: ``"central"``, with equal probabilities above and below, or ``"shortest"``.
+          nuisance: nuisance columns of the rows of a design, ``(..., N, q)``, if the problem had any; an intercept is
+            added by itself.
         """
         validation.require_share("level", level)
         validation.require_choice("band", band, ("central", "shortest"))
         central = band == "central"
         self.require_draws("predict")
         if callable(model):
+            if nuisance is not None:
+                raise ValueError("nuisance goes with a design; add its part to what your function returns")
             return curves(self.draws, self.draw_weights, model, level, self._added(noise), central=central)
         design = validation.float_array("design", model, self.mean.dtype)
         if design.ndim < 2 or design.shape[-1] != self.num_params:
             raise ValueError(f"design has shape {design.shape}; its last axis must have {self.num_params} components")
         validation.require_broadcast("design", design.shape[:-2], self.batch_shape)
+        draws, mean = self.draws, self.mean
+        if self.nuisance is not None:
+            design = joined(design, self.nuisance.columns(nuisance, design.shape[-2], design.dtype))
+            draws = jnp.concatenate([draws, self.nuisance.draws], -1)
+            mean = jnp.concatenate([mean, self.nuisance.mean], -1)
+        elif nuisance is not None:
+            raise ValueError("nuisance was given, but the problem that was fitted had no nuisance columns")
         batch = np.broadcast_shapes(design.shape[:-2], self.batch_shape)
-        draws = jnp.broadcast_to(self.draws, (*batch, *self.draws.shape[-2:]))
+        draws = jnp.broadcast_to(draws, (*batch, *draws.shape[-2:]))
         weights = jnp.broadcast_to(self.draw_weights, (*batch, self.draw_weights.shape[-1]))
         own = design if design.ndim == 2 else jnp.broadcast_to(design, (*batch, *design.shape[-2:]))
         found = curves(draws, weights, jnp.matmul, level, self._added(noise), own, central)
-        return found._replace(mean=jnp.einsum("...nk,...k->...n", design, self.mean))
+        return found._replace(mean=jnp.einsum("...nk,...k->...n", design, mean))
 
     def _added(self, noise: Any) -> jax.Array | None:
         """Return the standard deviation of new observations, ``(...)``, or ``None`` for none."""
@@ -246,13 +272,16 @@ class Posterior(Diagnostics):
 
     def _words(self) -> dict[str, Any]:
         words = {name: getattr(self, name) for name in ("methods", "certified", "sharpened")}
-        return {**words, "constraint": self.constraint.name}
+        has_intercept = self.nuisance is not None and self.nuisance.intercept
+        return {**words, "constraint": self.constraint.name, **({"intercept": True} if has_intercept else {})}
 
     @staticmethod
     def from_arrays(arrays: dict[str, Any], words: dict[str, Any]) -> Posterior:
         """Return the posterior with these arrays, by name, and these other fields."""
         plain = {name: array for name, array in arrays.items() if "." not in name}
-        parts = {"slack": Slack, "noise": NoisePosterior}
+        words = dict(words)
+        with_intercept = functools.partial(NuisancePosterior, intercept=words.pop("intercept", False))
+        parts = {"slack": Slack, "noise": NoisePosterior, "nuisance": with_intercept}
         for part, make in parts.items():
             own = {
                 name.removeprefix(f"{part}."): array for name, array in arrays.items() if name.startswith(f"{part}.")

@@ -39,6 +39,9 @@ def _single(posterior: Posterior, level: float) -> str:
         f"log-evidence {_finite(posterior.log_evidence, '.3f')} ± {_finite(posterior.log_evidence_stderr, '.2g')}"
         f"   status {_names(status)}",
     ]
+    if posterior.least_residual is not None and np.isfinite(float(posterior.least_residual)):
+        ends = _number(float(posterior.residual)), _number(float(posterior.least_residual))
+        lines.insert(-2, "residual, root mean square: {} at the mean, {} at best".format(*ends))
     if status:
         lines.append(status.explain())
     return "\n".join(lines)
@@ -58,6 +61,10 @@ def _unknowns(posterior: Posterior, level: float) -> list[str]:
         mean, std = _number(float(posterior.slack.mean)), _number(float(posterior.slack.std))
         ends = posterior.slack_hdi(level) if posterior.draws.shape[-2] and posterior.slack.draws is not None else ()
         lines.append(f"{'slack':>9}{mean:>10}{std:>10}" + _range(ends))
+    if posterior.nuisance is not None:
+        means, stds = np.asarray(posterior.nuisance.mean), np.asarray(posterior.nuisance.std)
+        for name, mean, std in zip(posterior.nuisance.names, means, stds, strict=True):
+            lines.append(f"{name:>9}{_number(mean):>10}{_number(std):>10}")
     if posterior.noise is not None:
         mean, std = _number(float(posterior.noise.mean)), _number(float(posterior.noise.std))
         lines.append(f"{'noise':>9}{mean:>10}{std:>10}" + _range(posterior.noise.interval(level)))

@@ -26,7 +26,7 @@ class Problem(Batched):
       total: the constant C, ``(...)``.
       noise: the model of the (whitened) noise, fields ``(...)``.
       prior: the prior's concentrations, ``(..., K)``, of all components of omega.
-      num_rows: the number of observations that count, ``(...)``, in the floating dtype.
+      num_rows: the number of observations that count, less that of nuisance columns, ``(...)``, in the floating dtype.
       log_volume: log-determinant of the whitening, ``(...)``.
       constraint: a ``Constraint``; it equals its name.
     """

@@ -13,10 +13,12 @@ from jax import lax
 
 from .. import validation
 from . import constraints, reduction, rows
+from . import nuisance as nuisance_columns
 from .base import Problem, Template, broadcast, read_prior, require_components
 from .constraints import Constraint
 from .missing import Missing
 from .noise import Noise
+from .nuisance import Coefficients
 
 
 @jax.tree_util.register_dataclass
@@ -32,6 +34,7 @@ class LinearProblem(Problem):
       projection: ``Q'y``, ``(..., M)``.
       cross: ``A'rho``, lifted, ``(..., K)``.
       rest: ``|rho|^2 / 2 + q'(Q'rho)``, ``(...)``.
+      nuisance: coefficients of nuisance columns given theta, or ``None`` if there are none.
     """
 
     factor: jax.Array
@@ -44,12 +47,14 @@ class LinearProblem(Problem):
     noise: Noise
     prior: jax.Array
     constraint: Constraint = dataclasses.field(metadata={"static": True})
+    nuisance: Coefficients | None = None
 
     is_linear = True
 
     def event_ndims(self) -> list[int]:
         """Return, for each leaf, how many of its last axes belong to one problem."""
-        return [2, 1, 1, 0, 0, 0, 0, *(0 for _ in jax.tree.leaves(self.noise)), 1]
+        noise = [0 for _ in jax.tree.leaves(self.noise)]
+        return [2, 1, 1, 0, 0, 0, 0, *noise, 1, *([] if self.nuisance is None else Coefficients.event_ndims)]
 
     def canonical(self) -> Self:
         """Return the problem with K rows, or the next power of two, those that are missing zero.
@@ -83,15 +88,20 @@ class LinearTemplate(Template):
       design: ``(..., N, P)``, rows flattened.
       basis: Q of the whitened design, ``(..., N, M)``, if it is known and doesn't depend on the targets.
       constraint: on theta.
+      nuisance: columns whose coefficients have no constraint, ``(..., N, q)``, or ``None``.
+      intercept: whether the first of them is an intercept.
     """
 
     design: jax.Array
     basis: jax.Array | None
     constraint: Constraint = dataclasses.field(metadata={"static": True})
+    nuisance: jax.Array | None = None
+    intercept: bool = dataclasses.field(default=False, metadata={"static": True})
 
     def event_ndims(self) -> list[int]:
         """Return, for each leaf, how many of its last axes belong to one problem."""
-        return [0, 1, *self.rows.event_ndims(), 2, *([] if self.basis is None else [2])]
+        matrices = [2 for matrix in (self.basis, self.nuisance) if matrix is not None]
+        return [0, 1, *self.rows.event_ndims(), 2, *matrices]
 
     def factorised(self) -> Self:
         """Return the template with the design's factorisation, if that doesn't depend on the targets."""
@@ -99,27 +109,34 @@ class LinearTemplate(Template):
             return self
         rules = self.rows.factorised()
         none = rules.of(jnp.zeros(rules.event, self.design.dtype))
-        if not reduction.shares_whitening(self.design, none.scale, none.cholesky):
+        arrays = self.design, none.scale, none.cholesky, self.nuisance
+        if not reduction.shares_whitening(*arrays):
             return dataclasses.replace(self, rows=rules)
-        basis = reduction.whitened_basis(self.design, none.scale, none.cholesky)
+        basis = reduction.whitened_basis(*arrays)
         return dataclasses.replace(self, rows=rules, basis=basis)
 
     def with_targets(self, target: Any) -> LinearProblem:
         """Return the problem of fitting targets ``(..., *event)``."""
         data = self.rows.of(self.read_target(target))
-        arrays = self.design, data.target, data.scale, data.cholesky, self.basis
-        factor, projection, cross, rest = reduction.reduce(*arrays)
+        arrays = self.design, data.target, data.scale, data.cholesky, self.basis, self.nuisance
+        factor, projection, cross, rest, *more = reduction.reduce(*arrays)
+        count, log_volume, nuisance = data.count, data.log_volume, None
+        if more:
+            offset, slope, root, size = more
+            nuisance = Coefficients(offset, self.constraint.lift(slope), root, self.intercept)
+            count, log_volume = count - root.shape[-1], log_volume - size
         return LinearProblem(
             factor=self.constraint.lift(factor),
             projection=projection,
             cross=self.constraint.lift(cross),
             rest=rest,
-            num_rows=data.count,
-            log_volume=data.log_volume,
+            num_rows=count,
+            log_volume=log_volume,
             total=self.total,
             noise=data.noise,
             prior=self.prior,
             constraint=self.constraint,
+            nuisance=nuisance,
         ).made_by(self)
 
 
@@ -135,6 +152,8 @@ def linear_problem(
     weights: Any = None,
     mask: Any = None,
     missing: Missing = "raise",
+    nuisance: Any = None,
+    intercept: bool = False,
     row_axes: int = 1,
 ) -> LinearProblem:
     """Return the problem of fitting ``target = design @ theta`` under a constraint on theta.
@@ -162,6 +181,10 @@ def linear_problem(
         and counts as one; of weight zero it does not count.
       mask: booleans ``(..., N)``, ``True`` for rows that count.
       missing: ``"drop"`` drops rows whose target is NaN; ``"raise"`` refuses them.
+      nuisance: more columns, ``(..., N, q)``, whose coefficients have no constraint: baselines, trends. They are
+        integrated out under a flat prior, exactly; ``posterior.nuisance`` tells them. The evidence then has an
+        arbitrary constant, and compares only with that of problems that have the same nuisance columns.
+      intercept: whether to add an unconstrained constant, as a nuisance column of ones.
       row_axes: how many axes of the target are rows: 2 for vector outputs, with a design ``(..., N, M, P)``, a target
         ``(..., N, M)``, and noise that may be one per output, ``(M,)``.
 
@@ -185,6 +208,9 @@ def linear_problem(
     batch = broadcast("target", target.shape[:-row_axes], "design", design.shape[: -1 - row_axes])
     options = {"noise": noise, "weights": weights, "mask": mask, "missing": missing}
     template = linear_template(design, event, batch, constraint, (total, prior, slack_prior), options)
+    columns = nuisance_columns.read(nuisance, intercept, constraint.lift(template.design), event, batch)
+    if columns is not None:
+        template = dataclasses.replace(template, nuisance=columns, intercept=bool(intercept))
     return template.with_targets(target)
 
 

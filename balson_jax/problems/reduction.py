@@ -24,6 +24,7 @@ from jax import lax
 from .. import validation
 from . import rows
 from .batching import Batched, map_blocks
+from .nuisance import without_span
 
 REDUCED_ELEMENTS = 1 << 22
 """Problems whose rows differ are reduced together as long as their designs hold no more numbers than this."""
@@ -32,20 +33,32 @@ REDUCED_ELEMENTS = 1 << 22
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class _Raw(Batched):
-    """Data before reduction: design, target, and the whitening of rows."""
+    """Data before reduction: design, target, the whitening of rows, and nuisance columns."""
 
     design: jax.Array
     target: jax.Array
     scale: jax.Array | None
     cholesky: jax.Array | None
+    nuisance: jax.Array | None
 
     def event_ndims(self) -> list[int]:
-        ndims = {"design": 2, "target": 1, "scale": 1, "cholesky": 2}
+        ndims = {"design": 2, "target": 1, "scale": 1, "cholesky": 2, "nuisance": 2}
         return [ndim for name, ndim in ndims.items() if getattr(self, name) is not None]
 
-    def whitened(self) -> tuple[jax.Array, jax.Array]:
-        columns = rows.whiten(jnp.moveaxis(self.design, -1, 0), self.scale, self.cholesky)
-        return jnp.moveaxis(columns, 0, -1), rows.whiten(self.target, self.scale, self.cholesky)
+    def whitened(self) -> tuple[jax.Array, ...]:
+        """Return design and target; without nuisance columns, if there are any, whose coefficients follow."""
+        design, target = self._columns(self.design), rows.whiten(self.target, self.scale, self.cholesky)
+        if self.nuisance is None:
+            return design, target
+        return without_span(self._columns(self.nuisance), design, target)
+
+    def _columns(self, matrix: jax.Array) -> jax.Array:
+        columns = rows.whiten(jnp.moveaxis(matrix, -1, 0), self.scale, self.cholesky)
+        return jnp.moveaxis(columns, 0, -1)
+
+    def reduced(self, basis: jax.Array | None = None) -> tuple[jax.Array, ...]:
+        design, target, *coefficients = self.whitened()
+        return (*_factorize(design, target, basis), *coefficients)
 
 
 def reduce(
@@ -54,8 +67,11 @@ def reduce(
     scale: jax.Array | None,
     cholesky: jax.Array | None,
     basis: jax.Array | None = None,
+    nuisance: jax.Array | None = None,
 ) -> tuple[jax.Array, ...]:
     """Return factor, projection, cross and rest of the rows in whitened units.
+
+    With nuisance columns, those of the rows without their span; then what ``nuisance.without_span`` tells of them.
 
     Args:
       design: ``(..., N, P)``.
@@ -63,14 +79,20 @@ def reduce(
       scale: factors of the rows, ``(..., N)``, or ``None``.
       cholesky: of the rows' covariance, ``(..., N, N)``, or ``None``.
       basis: ``Q`` of the whitened design, where known.
+      nuisance: nuisance columns, ``(..., N, q)``, or ``None``.
     """
     arrays = design, target, scale, basis
-    if cholesky is None and shares_whitening(design, scale, None) and all(map(validation.is_on_cpu, arrays)):
+    if (
+        cholesky is None
+        and nuisance is None
+        and shares_whitening(design, scale, None)
+        and all(map(validation.is_on_cpu, arrays))
+    ):
         # A few products with a small matrix: NumPy has nothing to compile for another number of targets.
         own = [None if array is None else np.asarray(array) for array in arrays]
         with np.errstate(all="ignore"):
             return jax.device_put(_reduced_on_host(*own))
-    return _reduce(design, target, scale, cholesky, basis)
+    return _reduce(_Raw(design, target, scale, cholesky, nuisance), basis)
 
 
 def _reduced_on_host(design: Any, target: Any, scale: Any, basis: Any) -> tuple[Any, ...]:
@@ -105,30 +127,28 @@ def _projected(design: Any, basis: Any, transposed: Any, target: Any, scale: Any
 
 
 @jax.jit
-def _reduce(
-    design: jax.Array,
-    target: jax.Array,
-    scale: jax.Array | None,
-    cholesky: jax.Array | None,
-    basis: jax.Array | None,
-) -> tuple[jax.Array, ...]:
-    raw = _Raw(design, target, scale, cholesky)
-    if shares_whitening(design, scale, cholesky):
-        return _factorize(*raw.whitened(), basis)
-    block = max(1, REDUCED_ELEMENTS // math.prod(design.shape[-2:]))
-    return map_blocks(lambda flat: flat.vmap(lambda one: _factorize(*one.whitened())), raw, block)
+def _reduce(raw: _Raw, basis: jax.Array | None) -> tuple[jax.Array, ...]:
+    if shares_whitening(raw.design, raw.scale, raw.cholesky, raw.nuisance):
+        return raw.reduced(basis)
+    block = max(1, REDUCED_ELEMENTS // math.prod(raw.design.shape[-2:]))
+    return map_blocks(lambda flat: flat.vmap(lambda one: one.reduced()), raw, block)
 
 
-def shares_whitening(design: jax.Array, scale: jax.Array | None, cholesky: jax.Array | None) -> bool:
-    """Return whether the whitening has no batch axes that the design lacks."""
-    own = [array.shape[: array.ndim - ndim] for array, ndim in ((scale, 1), (cholesky, 2)) if array is not None]
+def shares_whitening(
+    design: jax.Array, scale: jax.Array | None, cholesky: jax.Array | None, nuisance: jax.Array | None = None
+) -> bool:
+    """Return whether whitening and nuisance columns have no batch axes that the design lacks."""
+    parts = (scale, 1), (cholesky, 2), (nuisance, 2)
+    own = [array.shape[: array.ndim - ndim] for array, ndim in parts if array is not None]
     return np.broadcast_shapes(design.shape[:-2], *own) == design.shape[:-2]
 
 
 @jax.jit
-def whitened_basis(design: jax.Array, scale: jax.Array | None, cholesky: jax.Array | None) -> jax.Array:
-    """Return ``Q`` of the whitened design, ``(..., N, M)``."""
-    return _basis(_Raw(design, design[..., 0], scale, cholesky).whitened()[0])
+def whitened_basis(
+    design: jax.Array, scale: jax.Array | None, cholesky: jax.Array | None, nuisance: jax.Array | None = None
+) -> jax.Array:
+    """Return ``Q`` of the whitened design, ``(..., N, M)``; of its part outside the span of nuisance columns."""
+    return _basis(_Raw(design, design[..., 0], scale, cholesky, nuisance).whitened()[0])
 
 
 def _basis(design: jax.Array) -> jax.Array:

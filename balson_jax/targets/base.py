@@ -117,6 +117,9 @@ class Target(abc.ABC):
     is_linear = False
     """Whether half-squares are quadratic in omega."""
 
+    nuisance = None
+    """Coefficients of nuisance columns, where there are such."""
+
     @property
     def is_quadratic(self) -> bool:
         """Whether, given the noise level, ``quadratic`` is the exact log-likelihood."""
@@ -156,6 +159,11 @@ class Target(abc.ABC):
     def half_square(self, omega: jax.Array) -> jax.Array:
         """Return half the sums of squared residuals of draws, ``(B, L)``."""
         return self.evaluate(omega).half_square
+
+    @property
+    def least_half_square(self) -> jax.Array:
+        """The smallest half-square of any omega, ``(B,)``; NaN where it is not known."""
+        return jnp.full_like(self.base, jnp.nan)
 
     @property
     def _noise_of_draws(self) -> Noise:

@@ -22,6 +22,7 @@ from jax import lax
 
 from .. import dirichlet
 from ..problems.linear import LinearProblem
+from ..problems.nuisance import Coefficients
 from .base import Needs, Optimum, Quadratic, Target, Values, common_fields, find_optimum, target_of
 from .optimum import simplex_optima
 from .residuals import centred, gradient_at, rounding
@@ -39,14 +40,21 @@ class LinearTarget(Target):
       optimum: ``omega°``, ``(B, K)``.
       multipliers: ``(B, K)``, nonnegative.
       square_total: ``C^2``, ``(B,)``.
+      nuisance: coefficients of nuisance columns given omega, or ``None``.
     """
 
     factor: jax.Array
     optimum: jax.Array
     multipliers: jax.Array
     square_total: jax.Array
+    nuisance: Coefficients | None = None
 
     is_linear = True
+
+    @property
+    def least_half_square(self) -> jax.Array:
+        """The smallest half-square of any omega, ``(B,)``."""
+        return self.base
 
     def evaluate(self, omega: jax.Array) -> Values:
         """Return relative log-likelihoods and half-squares of draws."""
@@ -58,6 +66,28 @@ class LinearTarget(Target):
         excess = self.square_total[:, None] * (linear + 0.5 * _square_distance(fitted, centre))
         base = self.base[:, None]
         return Values(self._noise_of_draws.log_ratio(self.num_rows[:, None], base, excess), base + excess)
+
+    def quantities(
+        self, omega: jax.Array, half_square: jax.Array, log_omega: jax.Array | None = None
+    ) -> dict[str, jax.Array]:
+        """Return the quantities of all targets, and ``"nuisance"``, the coefficients' means given omega."""
+        found = super().quantities(omega, half_square, log_omega)
+        if self.nuisance is not None:
+            found["nuisance"] = self.nuisance.mean_given(omega)
+        return found
+
+    def sizes(self, logs: bool = False) -> dict[str, int]:
+        """Return how many numbers each quantity has."""
+        own = {} if self.nuisance is None else {"nuisance": self.nuisance.offset.shape[-1]}
+        return super().sizes(logs) | own
+
+    def prior_moments(self) -> dict[str, tuple[jax.Array, jax.Array]]:
+        """Return mean and variance under the prior of the quantities for which they are known, ``(B, n)``."""
+        found = super().prior_moments()
+        if self.nuisance is not None:
+            precision = self.full_prior.sum(-1, keepdims=True)
+            found["nuisance"] = self.nuisance.moments_of(dirichlet.mean(self.full_prior), precision)
+        return found
 
     def quadratic(self) -> Quadratic:
         """Return the log-likelihoods about the optima: exact, if the noise is known; else for its likeliest level."""
@@ -117,7 +147,10 @@ def linear_target(problem: LinearProblem, optimum: Optimum) -> LinearTarget:
         base, improper = problem.noise.floored(square_total * (half_square - multipliers @ omega), floor)
         rounded = rounding(problem) > 2 * problem.noise.likeliest_level(problem.num_rows, base)
         common = common_fields(problem, base, improper=improper, unbounded=jnp.bool_(False), rounded=rounded)
-        return common, {"multipliers": multipliers, "square_total": square_total}
+        own = {"multipliers": multipliers, "square_total": square_total, "nuisance": None}
+        if problem.nuisance is not None:
+            own["nuisance"] = dataclasses.replace(problem.nuisance, slope=problem.total * problem.nuisance.slope)
+        return common, own
 
     common, own = problem.vmap(one, omega)
     factor = centred(problem.factor)[0]

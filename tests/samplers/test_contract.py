@@ -117,9 +117,9 @@ def test_more_problems_than_a_block_holds(name, monkeypatch):
     elements = method.elements(NUM_COMPONENTS) // (NUM_COMPONENTS if method.draws_are_shared else 1)
     assemble = blocks.posterior_of
 
-    def counted(flat, target, found, method):
+    def counted(key, flat, target, found, method):
         sizes.append(len(found.ess))
-        return assemble(flat, target, found, method)
+        return assemble(key, flat, target, found, method)
 
     monkeypatch.setattr(blocks, "BLOCK_ELEMENTS", 2 * elements)
     monkeypatch.setattr(blocks, "posterior_of", counted)
