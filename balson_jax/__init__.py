@@ -3,8 +3,8 @@
 Fit ``y = A theta + noise`` with ``theta >= 0`` and ``sum(theta) = C``, one problem or a million, and get the posterior:
 
 1. ``linear_problem(design, target, ...)`` describes the problem and validates it: the constraint (a sum of C, or of
-   at most C, or signs), the prior, the noise (estimated unless given), weights and gaps.
-   ``model_problem(predict, ...)`` takes any JAX function in place of ``A theta``.
+   at most C, or signs), the prior, the noise (estimated unless given), weights and gaps. The
+   design may be an ``UncertainDesign``. ``model_problem(predict, ...)`` takes any JAX function in place of ``A theta``.
 2. ``fit(key, problem, method)`` returns a ``Posterior``: mean, standard deviation, intervals, draws, the approximating
    Dirichlet ``alpha``, its sparse mode ``theta``, the noise, the evidence, and whether to trust them.
 3. Methods are the paper's ``RS``, ``IS``, ``RSIRS`` and ``ISIRS``; for strong data ``TG``, ``HitAndRun`` and
@@ -35,6 +35,7 @@ from .problems.linear import LinearProblem, linear_problem
 from .problems.model import ModelProblem, model_problem
 from .problems.noise import Correlated, InverseGamma, Noise
 from .problems.noise_posterior import NoisePosterior
+from .problems.uncertain import UncertainDesign, UncertainProblem
 from .samplers import IS, ISIRS, RS, RSIRS, TG, Auto, HitAndRun, Sampler, Variational
 from .status import Status
 from .targets import functions as density
@@ -84,6 +85,8 @@ __all__ = [
     "Slack",
     "Status",
     "Tuning",
+    "UncertainDesign",
+    "UncertainProblem",
     "Variational",
     "__version__",
     "check",

@@ -14,7 +14,7 @@ import numpy as np
 from .. import validation
 from ..problems import constraints
 from ..problems.constraints import Constraint
-from ..problems.noise_posterior import NoisePosterior
+from ..problems.noise_posterior import NoisePosterior, NoiseQuantiles
 from ..status import Status
 from ..weighting.diagnostics import Diagnostics
 from . import files
@@ -85,7 +85,7 @@ class Posterior(Diagnostics):
     draws: jax.Array
     draw_weights: jax.Array
     slack: Slack | None
-    noise: NoisePosterior | None
+    noise: NoisePosterior | NoiseQuantiles | None
     choice: jax.Array
     std_stderr: jax.Array = None  # type: ignore[assignment]
     residual: jax.Array = None  # type: ignore[assignment]
@@ -286,6 +286,7 @@ class Posterior(Diagnostics):
             own = {
                 name.removeprefix(f"{part}."): array for name, array in arrays.items() if name.startswith(f"{part}.")
             }
+            make = NoiseQuantiles if "quantiles" in own else make
             plain[part] = make(**own) if own else None
         constraint = constraints.named(words["constraint"])
         return Posterior(**plain, **{**words, "methods": tuple(words["methods"]), "constraint": constraint})

@@ -85,6 +85,10 @@ class Problem(Batched):
     def half_squares(self, omega: jax.Array) -> jax.Array:
         """Return half the sums of squared residuals of draws ``(..., K)``, in units of the rows' noise, ``(...)``."""
 
+    def log_likelihood(self, omega: jax.Array) -> jax.Array:
+        """Return the log-likelihood of draws ``(..., K)``, ``(...)``; with an unknown noise level integrated out."""
+        return self.log_volume + self.noise.log_likelihood(self.num_rows, self.half_squares(omega))
+
     def is_valid(self) -> jax.Array:
         """Return, per problem, whether every number is finite and in its domain; usable inside a trace."""
         noise = self.noise.is_valid()

@@ -19,6 +19,7 @@ from .constraints import Constraint
 from .missing import Missing
 from .noise import Noise
 from .nuisance import Coefficients
+from .uncertain import UncertainDesign, uncertain_template
 
 
 @jax.tree_util.register_dataclass
@@ -162,7 +163,8 @@ def linear_problem(
     problems that share one design, which is stored and factorised once.
 
     Args:
-      design: ``(..., N, P)``, one column per parameter theta.
+      design: ``(..., N, P)``, one column per parameter theta; or an ``UncertainDesign``, if columns are known only so
+        well.
       target: ``(..., N)``.
       total: the constant C of the constraint: a number, or one per problem.
       constraint: ``"equal"`` (theta >= 0 of sum C), ``"at_most"`` (theta >= 0, a sum of at most C), ``"signed"``
@@ -189,7 +191,8 @@ def linear_problem(
         ``(..., N, M)``, and noise that may be one per output, ``(M,)``.
 
     Returns:
-      A ``LinearProblem``, a pytree in the dtype of design and target. Weights, masks and missing values may differ
+      A ``LinearProblem``, or an ``UncertainProblem`` if the design is uncertain: a pytree in the dtype of design and
+      target. Weights, masks and missing values may differ
       between targets that share a design; each problem then has a reduced design of its own.
 
     Raises:
@@ -203,11 +206,18 @@ def linear_problem(
     """
     constraint = constraints.named(constraint)
     validation.require_at_least("row_axes", row_axes, 1)
+    uncertain = design if isinstance(design, UncertainDesign) else None
+    design = design if uncertain is None else uncertain.mean
     design, target = design_and_target(design, target, row_axes)
     event = design.shape[-1 - row_axes : -1]
     batch = broadcast("target", target.shape[:-row_axes], "design", design.shape[: -1 - row_axes])
     options = {"noise": noise, "weights": weights, "mask": mask, "missing": missing}
     template = linear_template(design, event, batch, constraint, (total, prior, slack_prior), options)
+    own = None if uncertain is None else uncertain_template(uncertain, template, event, batch)
+    if own is not None:
+        if nuisance is not None or intercept:
+            raise ValueError("nuisance columns don't go with an UncertainDesign; take their part out of the rows")
+        return own.with_targets(target)  # type: ignore[return-value]
     columns = nuisance_columns.read(nuisance, intercept, constraint.lift(template.design), event, batch)
     if columns is not None:
         template = dataclasses.replace(template, nuisance=columns, intercept=bool(intercept))

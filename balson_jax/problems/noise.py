@@ -132,6 +132,33 @@ class Noise(abc.ABC):
         """
         return jnp.ones_like(excess)
 
+    def require_density(self) -> None:
+        """Raise ``ValueError`` unless the level is known or ``log_density`` is there, as an uncertain design needs."""
+        raise ValueError(f"noise={self!r}: an UncertainDesign needs a known level, or an InverseGamma")
+
+    def log_density(self, variance: jax.Array, added: jax.Array) -> jax.Array:
+        """Return the log-density of the variance under its prior.
+
+        Args:
+          variance: where.
+          added: typical variance that other errors add to a row. It keeps an improper prior from diverging at zero.
+        """
+        raise NotImplementedError(f"{type(self).__name__} has no density of the variance")
+
+    def variances(self, num_rows: jax.Array, half_square: jax.Array, added: jax.Array) -> tuple[jax.Array, jax.Array]:
+        """Return a variance as large as is plausible, and one beyond which nothing of the posterior lies.
+
+        Args:
+          num_rows: how many rows count.
+          half_square: half the sum of squared residuals.
+          added: largest variance that other errors add to a row.
+        """
+        raise NotImplementedError(f"{type(self).__name__} has no density of the variance")
+
+    def is_relative(self) -> jax.Array:
+        """Return whether the prior of the level is improper, so that the evidence has an arbitrary constant."""
+        return jnp.bool_(False)
+
     def statistic(self, half_square: jax.Array) -> jax.Array:
         """Return the function of half-squares whose moments over all draws ``posterior`` needs."""
         return half_square
@@ -184,6 +211,9 @@ class Known(Noise):
     def likeliest_level(self, num_rows: jax.Array, half_square: jax.Array) -> jax.Array:
         """Return the standard deviation."""
         return jnp.broadcast_to(self.level, jnp.shape(half_square))
+
+    def require_density(self) -> None:
+        """Do nothing: there is no level to integrate over."""
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
         """Return the standard deviation, as NumPy sees it."""
@@ -270,6 +300,35 @@ class InverseGamma(Noise):
         draws = jax.vmap(lambda own: unlifted(own, shape)[:, 0])(bits)
         return jnp.exp(draws) / (shape + excess)
 
+    def require_density(self) -> None:
+        """Do nothing: there is one."""
+
+    def log_density(self, variance: jax.Array, added: jax.Array) -> jax.Array:
+        """Return the log-density of the variance; for ``scale=0`` of the variance with what other errors add.
+
+        With ``scale=0`` the density has no integral at zero, where other errors keep the likelihood finite. The total
+        variance of a row then has that prior: for ``shape=0`` it is scale-invariant, as without other errors.
+        """
+        proper = (self.shape > 0) & (self.scale > 0)
+        shape, scale = jnp.where(proper, self.shape, 1), jnp.where(proper, self.scale, 1)
+        constant = jnp.where(proper, shape * jnp.log(scale) - gammaln(shape), 0)
+        whole = variance + jnp.where(self.scale > 0, 0, added)
+        return constant - (self.shape + 1) * jnp.log(whole) - self.scale / whole
+
+    def variances(self, num_rows: jax.Array, half_square: jax.Array, added: jax.Array) -> tuple[jax.Array, jax.Array]:
+        """Return a variance as large as is plausible, and one beyond which nothing of the posterior lies.
+
+        Beyond its mean the precision has the tail of a gamma distribution of this shape: 16 nats for small shapes, six
+        standard deviations for large ones.
+        """
+        shape = self.precision_shape(num_rows)
+        typical = (self.scale + half_square) / shape + added
+        return typical, typical * jnp.exp(16 / shape + 6 / jnp.sqrt(shape))
+
+    def is_relative(self) -> jax.Array:
+        """Return whether the prior of the level is improper."""
+        return (self.shape <= 0) | (self.scale <= 0)
+
     def statistic(self, half_square: jax.Array) -> jax.Array:
         """Return ``sqrt(scale + half_square)``, to which the mean of the level given theta is proportional."""
         return jnp.sqrt(self.scale + half_square)
@@ -282,9 +341,8 @@ class InverseGamma(Noise):
         moments: tuple[jax.Array, jax.Array, jax.Array] | None = None,
     ) -> NoisePosterior:
         """Return the posterior of the level: a mixture over draws, with the moments of all draws."""
-        relative = (self.shape <= 0) | (self.scale <= 0)
         shape = self.shape + 0.5 * num_rows
-        return mixture(shape, self.scale[:, None] + half_square, weights, relative, moments)
+        return mixture(shape, self.scale[:, None] + half_square, weights, self.is_relative(), moments)
 
 
 NAMED: dict[str, type[Noise]] = {"estimate": InverseGamma}

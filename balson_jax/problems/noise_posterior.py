@@ -70,6 +70,56 @@ class NoisePosterior:
         return _interval(self, jnp.asarray(level, jnp.result_type(self.shape)))
 
 
+QUANTILES = 129
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class NoiseQuantiles:
+    """The posterior of the noise level where it is no mixture of inverse gammas, as with an uncertain design.
+
+    Attributes:
+      mean: of the standard deviation, ``(...)``.
+      std: of the standard deviation, ``(...)``.
+      quantiles: at evenly spaced probabilities from 0 to 1, ``(..., QUANTILES)``.
+      relative: whether the prior was improper, so that the evidence has an arbitrary constant, ``(...)``.
+      mean_stderr: Monte Carlo standard error of ``mean``, ``(...)``; NaN, as it is not known.
+    """
+
+    mean: jax.Array
+    std: jax.Array
+    quantiles: jax.Array
+    relative: jax.Array
+    mean_stderr: jax.Array | None = None
+
+    def interval(self, level: float = 0.9) -> tuple[jax.Array, jax.Array]:
+        """Return the ends of the central interval of the standard deviation, ``(...)``."""
+        validation.require_share("level", level)
+        ends = jnp.asarray([0.5 * (1 - level), 0.5 * (1 + level)], self.quantiles.dtype)
+        find = jnp.vectorize(lambda own: jnp.interp(ends, jnp.linspace(0, 1, QUANTILES), own), signature="(q)->(e)")
+        found = find(self.quantiles)
+        return found[..., 0], found[..., 1]
+
+
+def from_levels(levels: jax.Array, shares: jax.Array, relative: jax.Array) -> NoiseQuantiles:
+    """Return the posterior from levels ``(B, ...)`` and their shares, of sum one."""
+    levels, shares = levels.reshape(len(levels), -1), shares.reshape(len(shares), -1)
+    mean = (shares * levels).sum(-1)
+    std = jnp.sqrt((shares * jnp.square(levels - mean[:, None])).sum(-1))
+
+    def quantiles(levels, shares):
+        order = jnp.argsort(levels)
+        below = jnp.cumsum(shares[order])
+        # Half of a level's share lies below it.
+        middle = (below - 0.5 * shares[order]) / below[-1]
+        return jnp.interp(jnp.linspace(0, 1, QUANTILES, dtype=levels.dtype), middle, levels[order])
+
+    unknown = jnp.full_like(mean, jnp.nan)
+    return NoiseQuantiles(
+        mean, std, jax.vmap(quantiles)(levels, shares), jnp.broadcast_to(relative, mean.shape), unknown
+    )
+
+
 def mixture(
     shape: jax.Array,
     scales: jax.Array,

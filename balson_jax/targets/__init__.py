@@ -1,10 +1,21 @@
 """The log-density of a block of problems: what samplers see.
 
-``linear`` and ``model`` are the two kinds; ``simplex`` finds the constrained least-squares optimum; ``functions`` is
-the public ``balson_jax.density``.
+``linear``, ``uncertain`` and ``model`` are the kinds; ``optimum`` finds the constrained least-squares
+optimum; ``functions`` is the public ``balson_jax.density``.
 """
 
-from . import linear, model
+from . import linear, model, uncertain
 from .base import Needs, Optimum, Quadratic, Target, Values, find_optimum, target_of
 
-__all__ = ["Needs", "Optimum", "Quadratic", "Target", "Values", "find_optimum", "linear", "model", "target_of"]
+__all__ = [
+    "Needs",
+    "Optimum",
+    "Quadratic",
+    "Target",
+    "Values",
+    "find_optimum",
+    "linear",
+    "model",
+    "target_of",
+    "uncertain",
+]

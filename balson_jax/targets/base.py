@@ -19,7 +19,8 @@ import jax.numpy as jnp
 from .. import dirichlet
 from ..problems.base import Problem
 from ..problems.constraints import Constraint
-from ..problems.noise import Noise, NoisePosterior
+from ..problems.noise import Noise
+from ..problems.noise_posterior import NoisePosterior, NoiseQuantiles
 
 
 class Needs(NamedTuple):
@@ -210,7 +211,7 @@ class Target(abc.ABC):
 
     def noise_posterior(
         self, draws: jax.Array, weights: jax.Array, moments: tuple[jax.Array, jax.Array, jax.Array] | None
-    ) -> NoisePosterior | None:
+    ) -> NoisePosterior | NoiseQuantiles | None:
         """Return the posterior of the noise level from kept draws and the moments of ``"noise"`` over all draws."""
         if not self.noise.estimates_level:
             return None

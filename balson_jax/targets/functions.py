@@ -22,7 +22,7 @@ def log_likelihood(problem: Problem, omega: jax.Array) -> jax.Array:
     -1.8379
     """
     omega = _checked(problem, jnp.asarray(omega, problem.dtype))
-    return problem.log_volume + problem.noise.log_likelihood(problem.num_rows, problem.half_squares(omega))
+    return problem.log_likelihood(omega)
 
 
 def _checked(problem: Problem, omega: jax.Array) -> jax.Array:
