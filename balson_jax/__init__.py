@@ -35,7 +35,8 @@ from .problems.linear import LinearProblem, linear_problem
 from .problems.model import ModelProblem, model_problem
 from .problems.noise import Correlated, InverseGamma, Noise
 from .problems.noise_posterior import NoisePosterior
-from .problems.uncertain import UncertainDesign, UncertainProblem
+from .problems.uncertain import UncertainProblem
+from .problems.uncertain_design import UncertainDesign
 from .samplers import IS, ISIRS, RS, RSIRS, TG, Auto, HitAndRun, Sampler, Variational
 from .status import Status
 from .targets import functions as density

@@ -18,6 +18,7 @@ from ..posteriors.posterior import Posterior
 from ..problems import constraints
 from ..problems.base import Problem, Template
 from ..problems.linear import linear_problem, linear_template
+from ..problems.uncertain_design import split
 from ..samplers import Sampler, resolve
 from ..version import __version__
 from .ladder import fit_problem, method_names
@@ -185,6 +186,8 @@ def _template(design: Any, targets: Any, options: dict[str, Any]) -> tuple[Templ
                 "pass as many targets as there are options, or options for all targets alike"
             )
         return template, {"problem": digest_tree(template)}
+    design, uncertain = split(design)
+    errors = None if uncertain is None else [uncertain.std, uncertain.scale, uncertain.factors]
     design = validation.float_array("design", design)
     if design.ndim != 2:
         raise ValueError(f"design has shape {design.shape}; fit_stream needs one design (N, K) for all targets")
@@ -195,11 +198,13 @@ def _template(design: Any, targets: Any, options: dict[str, Any]) -> tuple[Templ
         raise ValueError("row_axes must be 1: fit_stream needs targets with one axis of rows")
     if np.shape(options["noise"]) == shape[:1] == shape[-1:]:
         options["noise"] = np.asarray(options["noise"])[None]  # one per row, also where there are as many targets
-    digests = {"design": digest(np.asarray(design)), **{name: digest_tree(value) for name, value in options.items()}}
+    own = digest(np.asarray(design)) if errors is None else digest_tree([design, errors])
+    digests = {"design": own, **{name: digest_tree(value) for name, value in options.items()}}
     constraint = constraints.named(options.pop("constraint"))
     shares = options.pop("total"), options.pop("prior"), options.pop("slack_prior")
     dtype = jax.numpy.result_type(design, validation.float_array("targets", np.zeros(1, targets.dtype)))
-    return linear_template(design.astype(dtype), shape[-1:], shape[:-1], constraint, shares, options), digests
+    design = design.astype(dtype)
+    return linear_template(design, shape[-1:], shape[:-1], constraint, shares, options, uncertain), digests
 
 
 def _fits(own: tuple[int, ...], batch: tuple[int, ...]) -> bool:

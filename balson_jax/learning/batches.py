@@ -25,6 +25,7 @@ from ..posteriors.posterior import Posterior
 from ..problems import constraints
 from ..problems.linear import LinearTemplate, design_and_target, linear_template
 from ..problems.noise import Correlated
+from ..problems.uncertain_design import split
 from ..samplers import TG, Auto, Sampler
 from ..samplers.auto import MAX_GAUSSIAN
 from . import covariance as covariances
@@ -179,7 +180,8 @@ class _Work:
         rest |= {"noise": noise, "missing": self.options.get("missing", "raise")}
         if levels is not None:
             rest["weights"] = (1 if rest["weights"] is None else np.asarray(rest["weights"])) / np.square(levels)
-        return linear_template(self.design, self.design.shape[:1], self.targets.shape[:1], constraint, shares, rest)
+        shape = self.targets.shape
+        return linear_template(self.design, shape[1:], shape[:1], constraint, shares, rest)  # type: ignore[return-value]
 
     def _set_up(self) -> None:
         """Take the sample, and tell its weights, missing rows, and optima."""
@@ -298,6 +300,8 @@ class _Work:
 
 def _read(design: Any, targets: Any) -> tuple[jax.Array, jax.Array]:
     """Return design and targets, or raise ``ValueError`` saying what is wrong with them."""
+    if split(design)[1] is not None:
+        raise ValueError("design is an UncertainDesign; pass its mean, as learn finds out how columns vary")
     if np.ndim(design) != 2 or np.ndim(targets) != 2:
         shapes = f"design has shape {np.shape(design)} and targets {np.shape(targets)}"
         single = np.ndim(targets) == 1

@@ -233,7 +233,7 @@ class Posterior(Diagnostics):
 
     def _added(self, noise: Any) -> jax.Array | None:
         """Return the standard deviation of new observations, ``(...)``, or ``None`` for none."""
-        if isinstance(noise, (int, float)) and noise == 0:
+        if np.isscalar(noise) and noise == 0:
             return None
         if isinstance(noise, str):
             validation.require_choice("noise", noise, ("estimate",))

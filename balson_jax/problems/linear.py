@@ -19,7 +19,8 @@ from .constraints import Constraint
 from .missing import Missing
 from .noise import Noise
 from .nuisance import Coefficients
-from .uncertain import UncertainDesign, uncertain_template
+from .uncertain import UncertainTemplate, uncertain_template
+from .uncertain_design import UncertainDesign, split
 
 
 @jax.tree_util.register_dataclass
@@ -206,22 +207,14 @@ def linear_problem(
     """
     constraint = constraints.named(constraint)
     validation.require_at_least("row_axes", row_axes, 1)
-    uncertain = design if isinstance(design, UncertainDesign) else None
-    design = design if uncertain is None else uncertain.mean
+    design, uncertain = split(design)
     design, target = design_and_target(design, target, row_axes)
     event = design.shape[-1 - row_axes : -1]
     batch = broadcast("target", target.shape[:-row_axes], "design", design.shape[: -1 - row_axes])
     options = {"noise": noise, "weights": weights, "mask": mask, "missing": missing}
-    template = linear_template(design, event, batch, constraint, (total, prior, slack_prior), options)
-    own = None if uncertain is None else uncertain_template(uncertain, template, event, batch)
-    if own is not None:
-        if nuisance is not None or intercept:
-            raise ValueError("nuisance columns don't go with an UncertainDesign; take their part out of the rows")
-        return own.with_targets(target)  # type: ignore[return-value]
-    columns = nuisance_columns.read(nuisance, intercept, constraint.lift(template.design), event, batch)
-    if columns is not None:
-        template = dataclasses.replace(template, nuisance=columns, intercept=bool(intercept))
-    return template.with_targets(target)
+    options |= {"nuisance": nuisance, "intercept": intercept}
+    template = linear_template(design, event, batch, constraint, (total, prior, slack_prior), options, uncertain)
+    return template.with_targets(target)  # type: ignore[return-value]
 
 
 def linear_template(
@@ -231,7 +224,8 @@ def linear_template(
     constraint: Constraint,
     shares: tuple[Any, Any, Any],
     options: dict[str, Any],
-) -> LinearTemplate:
+    uncertain: UncertainDesign | None = None,
+) -> LinearTemplate | UncertainTemplate:
     """Return the template of linear problems, or raise ``ValueError`` naming the argument that is wrong.
 
     Args:
@@ -240,14 +234,25 @@ def linear_template(
       batch: the shape of the batch.
       constraint: on theta.
       shares: the arguments ``total``, ``prior`` and ``slack_prior`` of ``linear_problem``.
-      options: its arguments ``noise``, ``weights``, ``mask`` and ``missing``.
+      options: its arguments ``noise``, ``weights``, ``mask`` and ``missing``, and perhaps ``nuisance`` and
+        ``intercept``.
+      uncertain: the errors of the design, or ``None`` if it has none.
     """
+    options = dict(options)
+    nuisance, intercept = options.pop("nuisance", None), options.pop("intercept", False)
     num_params = design.shape[-1]
     require_components(constraint, num_params, "design has", "columns")
     total, prior, batch = read_prior(constraint, num_params, batch, design.dtype, *shares)
     rules = rows.read(event, batch, design.dtype, **options)
     flat = design.reshape(*design.shape[: design.ndim - 1 - len(event)], math.prod(event), num_params)
-    return LinearTemplate(total, prior, rules, flat, None, constraint)
+    plain = LinearTemplate(total, prior, rules, flat, None, constraint)
+    own = None if uncertain is None else uncertain_template(uncertain, plain, event, batch)
+    if own is not None:
+        if nuisance is not None or intercept:
+            raise ValueError("nuisance columns don't go with an UncertainDesign; take their part out of the rows")
+        return own
+    columns = nuisance_columns.read(nuisance, intercept, constraint.lift(flat), event, batch)
+    return plain if columns is None else dataclasses.replace(plain, nuisance=columns, intercept=bool(intercept))
 
 
 def design_and_target(design: Any, target: Any, row_axes: int) -> tuple[jax.Array, jax.Array]:

@@ -13,7 +13,6 @@ columns and directions, to which all rows are reduced.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
 from typing import Any, Self
 
 import jax
@@ -28,66 +27,9 @@ from .base import Problem, Template
 from .constraints import Constraint
 from .level_integral import Levels
 from .noise import Noise
+from .uncertain_design import UncertainDesign
 
 EXACT = lax.Precision.HIGHEST
-
-
-@dataclasses.dataclass(frozen=True)
-class UncertainDesign:
-    """A design whose columns are known only so well. Pass it to ``linear_problem`` in place of an array.
-
-    The errors of different columns are independent, and each target has errors of its own: it was made by columns that
-    were drawn anew. Errors of several kinds add up.
-
-    Attributes:
-      mean: the design, ``(..., N, P)``.
-      std: standard deviation of each entry, independent of the others; broadcasts to the design's shape.
-      scale: standard deviation of a factor of each whole column, such as 0.1 for a brightness known to 10 %; ``(P,)``.
-      factors: directions in which columns vary, ``(..., F, N, P)``: column k of each is a standard deviation of column
-        k of the design.
-
-    >>> sources = UncertainDesign(np.array([[10.0, 2.0, 5.0], [1.0, 8.0, 6.0]]), std=0.5)  # two tracers, three sources
-    >>> from balson_jax import fit, linear_problem
-    >>> found = fit(jax.random.key(0), linear_problem(sources, np.array([6.0, 4.5]), noise=0.2))
-    >>> found.status
-    Array(0, dtype=int32)
-    """
-
-    mean: Any
-    std: Any = None
-    scale: Any = None
-    factors: Any = None
-
-    @staticmethod
-    def from_replicates(replicates: Sequence[Any], *, rows: bool = False) -> UncertainDesign:
-        """Return the design that repeated measurements of each column tell.
-
-        Args:
-          replicates: for each column an array ``(R_k, N)`` of at least two measurements of it, such as a bundle of
-            spectra of one material. What they differ by, a target's own columns differ by too.
-          rows: whether entries vary independently of each other, with the standard deviations of the replicates. If
-            not, columns vary in the directions in which replicates do.
-        """
-        arrays = [np.asarray(validation.float_array(f"replicates[{k}]", own)) for k, own in enumerate(replicates)]
-        for k, own in enumerate(arrays):
-            if own.ndim != 2 or len(own) < 2:
-                raise ValueError(
-                    f"replicates[{k}] has shape {own.shape}; pass (R, N) with at least two measurements of that "
-                    "column, or state how well it is known with UncertainDesign(mean, std=...)"
-                )
-            if own.shape[1] != arrays[0].shape[1]:
-                raise ValueError(
-                    f"replicates[{k}] has {own.shape[1]} rows, and replicates[0] {arrays[0].shape[1]}; "
-                    "measure all columns at the same rows"
-                )
-        mean = np.stack([own.mean(0) for own in arrays], -1)
-        # The mean of R replicates is itself off by 1 / R of their variance.
-        away = [np.sqrt((1 + 1 / len(own)) / (len(own) - 1)) * (own - own.mean(0)) for own in arrays]
-        if rows:
-            return UncertainDesign(mean, std=np.stack([np.sqrt(np.square(own).sum(0)) for own in away], -1))
-        most = max(map(len, away))
-        padded = [np.pad(own, [(0, most - len(own)), (0, 0)]) for own in away]
-        return UncertainDesign(mean, factors=np.stack(padded, -1))
 
 
 @jax.tree_util.register_dataclass
@@ -339,42 +281,11 @@ def uncertain_template(
       event: the shape of one problem's target.
       batch: the shape of the batch.
     """
-    shape, dtype = plain.design.shape, plain.design.dtype
-    own = (*event, shape[-1])
-    std, directions = None, []
-    if uncertain.std is not None:
-        std = validation.float_array("std", uncertain.std, dtype)
-        validation.require_nonnegative("std", std)
-        std = _broadcast("std", std, (*np.shape(uncertain.mean)[: -len(own)], *own)).reshape(*shape[:-2], *shape[-2:])
-    if uncertain.scale is not None:
-        scale = validation.float_array("scale", uncertain.scale, dtype)
-        validation.require_nonnegative("scale", scale)
-        scale = _broadcast("scale", scale, (*shape[:-2], shape[-1]))
-        directions.append((plain.design * scale[..., None, :])[..., None])
-    if uncertain.factors is not None:
-        factors = validation.float_array("factors", uncertain.factors, dtype)
-        validation.require_finite("factors", factors, "remove or replace that entry")
-        if factors.ndim < 1 + len(own) or factors.shape[-len(own) :] != own:
-            wanted = ", ".join(map(str, own))
-            raise ValueError(f"factors has shape {factors.shape}; pass (F, {wanted}): each has the design's shape")
-        lead = factors.shape[: -len(own)]
-        factors = factors.reshape(*lead, *shape[-2:])
-        validation.require_broadcast("factors", lead[:-1], batch)
-        directions.append(jnp.moveaxis(factors, -3, -1))
-    known = [validation.known(part) for part in (std, *directions) if part is not None]
+    std, directions = uncertain.errors(plain.design, event, batch)
+    known = [validation.known(part) for part in (std, directions) if part is not None]
     if all(part is not None and not part.any() for part in known):
         return None
     if std is not None and (plain.rows.covariance is not None or plain.rows.cholesky is not None):
         raise ValueError("std: entries that vary on their own don't go with correlated noise; pass factors instead")
     plain.rows.noise.require_density()
-    lead = np.broadcast_shapes(*(part.shape[:-3] for part in directions)) if directions else ()
-    parts = [jnp.broadcast_to(part, (*lead, *part.shape[-3:])) for part in directions]
-    joined = jnp.concatenate(parts, -1) if parts else None
-    return UncertainTemplate(plain.total, plain.prior, plain.rows, plain.design, std, joined, plain.constraint)
-
-
-def _broadcast(name: str, value: jax.Array, shape: tuple[int, ...]) -> jax.Array:
-    try:
-        return jnp.broadcast_to(value, shape)
-    except ValueError:
-        raise ValueError(f"{name} has shape {value.shape}; pass one that broadcasts to {shape}") from None
+    return UncertainTemplate(plain.total, plain.prior, plain.rows, plain.design, std, directions, plain.constraint)

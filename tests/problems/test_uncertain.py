@@ -288,3 +288,16 @@ def test_exports_for_other_devices():
     run = jax.jit(lambda key, problem: balson.fit(key, problem, balson.TG(1024)).mean)
     for platform in ("cuda", "tpu"):
         assert jax.export.export(run, platforms=[platform])(KEY, problem).platforms == (platform,)
+
+
+def test_it_is_a_design_for_a_stream_and_not_for_learning(tmp_path):
+    targets = np.stack([TARGET, TARGET + 0.1])
+    design = UncertainDesign(SOURCES, std=0.5)
+    options = {"noise": 0.3, "chunk": 2, "progress": False, "out": tmp_path / "out"}
+    found = balson.fit_stream(KEY, design, targets, balson.IS(1024), **options)
+    direct = balson.fit(KEY, balson.linear_problem(design, targets, noise=0.3), balson.IS(1024))
+    np.testing.assert_allclose(found.mean, direct.mean, rtol=1e-3)
+    with pytest.raises(ValueError, match="design"):
+        balson.fit_stream(KEY, UncertainDesign(SOURCES, std=0.6), targets, balson.IS(1024), **options)
+    with pytest.raises(ValueError, match="pass its mean"):
+        balson.learn(KEY, design, targets)
