@@ -51,7 +51,8 @@ def least_squares(problem: LinearProblem) -> LeastSquares:
     [0.75, 0.25, 0.0]
     """
     if not isinstance(problem, LinearProblem):
-        raise ValueError(f"problem is a {type(problem).__name__}; least_squares needs one of linear_problem")
+        needed = "least_squares needs one of linear_problem, with a design that is certain"
+        raise ValueError(f"problem is a {type(problem).__name__}; {needed}")
     return _certify(problem, simplex_optima(problem))
 
 

@@ -43,6 +43,9 @@ class Status(enum.IntFlag):
         return " ".join(text for flag, text in _MEANING.items() if flag in self) or "No problem found."
 
 
+ABOUT_THE_MODEL = Status.PRIOR_DOMINATES | Status.OVERCONFIDENT
+"""Troubles of the model, which say nothing of how well a sampler did."""
+
 MIN_ESS = 100
 """``LOW_ESS`` is set below this effective sample size."""
 

@@ -17,16 +17,13 @@ from ..posteriors.posterior import Posterior
 from ..problems.base import Problem
 from ..samplers import Rung, Sampler
 from ..samplers.auto import Outlook
-from ..status import Status
+from ..status import ABOUT_THE_MODEL, Status
 from ..targets import Needs
 from .blocks import Flat, device_of, fit_by, is_known, with_batch
 from .placement import Placement, placement_of
 
 BEYOND_REMEDY = Status.IMPROPER | Status.ROUNDING
 """Troubles that no sampler cures."""
-
-ABOUT_THE_MODEL = Status.PRIOR_DOMINATES | Status.OVERCONFIDENT
-"""Troubles of the model, which say nothing of how well a sampler did."""
 
 SPREAD_ERROR = 1.5
 """A relative error of a standard deviation above this over the root of the draws asked for sends a problem on."""

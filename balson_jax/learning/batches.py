@@ -28,6 +28,7 @@ from ..problems.noise import Correlated
 from ..problems.uncertain_design import split
 from ..samplers import TG, Auto, Sampler
 from ..samplers.auto import MAX_GAUSSIAN
+from ..status import ABOUT_THE_MODEL
 from . import covariance as covariances
 from .covariance import MAX_ROWS, Covariance
 from .learned import Learned, Round
@@ -227,7 +228,7 @@ class _Work:
         """Return the record of a round."""
         evidence = np.asarray(found.log_evidence, np.float64)[self.held]
         shares = {} if state.covariance is None else state.covariance.shares()
-        trusted = float((np.asarray(found.status) == 0).mean())
+        trusted = float(_sampled_well(found).mean())
         known = evidence[np.isfinite(evidence)]
         return Round(float(known.mean()) if len(known) else -np.inf, state.prior, shares, trusted)
 
@@ -271,7 +272,7 @@ class _Work:
         if found.noise is not None:
             levels = np.asarray(found.noise.mean, np.float64)
             residuals = residuals / levels[:, None]
-        good = self.train & (np.asarray(found.status) == 0)
+        good = self.train & _sampled_well(found)
         good = good if good.any() else self.train
         flat = residuals[:, good].reshape(-1, residuals.shape[-1])
         if covariance.is_diagonal:
@@ -283,7 +284,7 @@ class _Work:
         """Return the concentrations that make the mean of ``ln omega`` likeliest."""
         if not self.learns_prior:
             return self.plain.prior
-        good = self.train & (np.asarray(found.status) == 0)
+        good = self.train & _sampled_well(found)
         alpha = np.asarray(found.alpha, np.float64)[good if good.any() else self.train]
         # On the host: the number of problems that count differs from round to round.
         logs = special.digamma(alpha) - special.digamma(alpha.sum(-1, keepdims=True))
@@ -315,6 +316,11 @@ def _read(design: Any, targets: Any) -> tuple[jax.Array, jax.Array]:
         raise ValueError("targets has 1 problem, which tells too little of its own errors; state noise and prior")
     # What linear_problem refuses, it refuses here.
     return design_and_target(design, targets, 1)
+
+
+def _sampled_well(found: Posterior) -> np.ndarray:
+    """Return for which problems the sampler can be trusted, whatever the model."""
+    return (np.asarray(found.status) & ~int(ABOUT_THE_MODEL)) == 0
 
 
 def _choose(key: jax.Array, count: int, sample: int) -> np.ndarray:

@@ -13,12 +13,16 @@ import numpy as np
 from .. import validation
 
 
+@jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class UncertainDesign:
     """A design whose columns are known only so well. Pass it to ``linear_problem`` in place of an array.
 
     The errors of different columns are independent, and each target has errors of its own: it was made by columns that
     were drawn anew. Errors of several kinds add up.
+
+    With ``noise="estimate"`` the variance of a row as a whole has the scale-invariant prior: the noise's, and what
+    errors of the design add to it at equal shares. (Of the noise alone it would have no integral: that could be zero.)
 
     Attributes:
       mean: the design, ``(..., N, P)``.

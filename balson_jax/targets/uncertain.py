@@ -14,6 +14,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from .. import dirichlet
+from ..problems.batching import map_blocks
 from ..problems.level_integral import POINTS
 from ..problems.linear import LinearProblem
 from ..problems.noise_posterior import NoiseQuantiles, from_levels
@@ -25,6 +26,8 @@ ELEMENTS = 1 << 21
 """Draws are evaluated together as long as their rows, at all noise levels, hold no more numbers than this."""
 
 REWEIGHTINGS = 6
+SOLVED_TOGETHER = 256
+"""For so many problems optima are found at a time."""
 
 
 @jax.tree_util.register_dataclass
@@ -115,16 +118,12 @@ class UncertainTarget(Target):
 
 @find_optimum.register
 def _(problem: UncertainProblem, key: jax.Array, needs: Needs) -> Optimum:
-    shape = problem.batch_shape
-    flat = problem.flatten_batch()
-    if problem.prior.size == 0 or 0 in shape:
-        return Optimum(jnp.zeros((*shape, problem.num_components), problem.dtype), None)
-    return Optimum(_optima(flat).reshape(*shape, -1), None)
+    return Optimum(_optima(problem), None)
 
 
 @jax.jit
-def _optima(flat: UncertainProblem) -> jax.Array:
-    return flat.vmap(_reweighted)
+def _optima(problem: UncertainProblem) -> jax.Array:
+    return map_blocks(lambda flat: flat.vmap(_reweighted), problem, SOLVED_TOGETHER)
 
 
 def _reweighted(problem: UncertainProblem) -> jax.Array:

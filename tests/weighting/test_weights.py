@@ -13,9 +13,9 @@ from cases import thinned
 from jax import lax
 
 from balson_jax import Status
+from balson_jax.weighting import diagnostics, pareto
 from balson_jax.weighting import estimate as estimates
 from balson_jax.weighting import moments as weights
-from balson_jax.weighting import pareto
 
 NOTHING = weights.Sizes(0, 0)
 
@@ -192,3 +192,9 @@ def test_a_bound_close_to_the_mean_overrules_pareto_k():
     ]
     assert found[2].pareto_k[0] <= 0 < 0.7 < found[0].pareto_k[0]
     assert found[2].ess[0] > 0.9 * logs.size
+
+
+def test_few_effective_draws_allow_a_lighter_tail_only():
+    """Of many draws: 345 effective ones with k = 0.66 are not enough to know the tail, 3,000 are."""
+    found = diagnostics.verdict(jnp.array([345.0, 3000.0, 345.0, 3000.0]), jnp.array([0.66, 0.66, 0.58, 0.72]), 65_536)
+    assert found.tolist() == [Status.HIGH_PARETO_K, 0, 0, Status.HIGH_PARETO_K]
