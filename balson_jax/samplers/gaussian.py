@@ -6,15 +6,21 @@ import dataclasses
 from typing import Any, Self
 
 import jax
+import jax.numpy as jnp
 from jax import lax
 
 from .. import dirichlet, validation
 from ..problems.base import Problem
 from ..proposals import DividedProposal, gaussian
+from ..status import Status
 from ..targets import Needs, Target
 from ..weighting.estimate import Estimate
+from ..weighting.weights import log_weights
 from .base import DEFAULT_CHUNK, DEFAULT_KEEP, REPLICATES, Sampler, num_kept
 from .importance import Plan, importance
+
+MISSED = 0.1
+"""A peak is missed if a draw there would have this share of the weights of all draws."""
 
 
 @jax.tree_util.register_dataclass
@@ -26,7 +32,8 @@ class TG(Sampler):
     simplex and the prior expanded about the posterior's centre (see ``proposals.gaussian``). One draw in eight comes
     from the prior, which bounds the weights. Serves weak and strong data, in corners and on edges of the simplex too,
     up to some 40 components for a flat prior and some 15 for others; a model that is not linear is replaced by its
-    linear approximation at its optimum, which the weights correct.
+    linear approximation at its optimum, which the weights correct. If searches from other starts ended at peaks that
+    the draws miss, the status is ``HIGH_PARETO_K``.
 
     Attributes:
       num_draws: draws per problem, at least 2; rounded up to a power of two, at least 64.
@@ -71,15 +78,26 @@ class TG(Sampler):
         shape = fixed.noise.precision_shape(fixed.num_rows)
         spread = fixed.noise.widening(fixed.num_rows, fixed.shape[1] - 1) if shape is None else 1.0
         proposal = lax.stop_gradient(gaussian.from_quadratic(fixed.quadratic(), fixed.full_prior, spread, shape))
-        return importance(
-            key,
-            target,
-            DividedProposal(proposal, fixed.full_prior),
-            plan_of(self, num_kept(self.keep, target), self.used),
-            corrects=True,
-            logs=self.match == "kl",
-            axes=axes,
-        )
+        mixture = DividedProposal(proposal, fixed.full_prior)
+        plan = plan_of(self, num_kept(self.keep, target), self.used)
+        found = importance(key, target, mixture, plan, corrects=True, logs=self.match == "kl", axes=axes)
+        if fixed.peaks is None:
+            return found
+        missed = _misses_a_peak(fixed, mixture, found, self.num_draws if self.used is None else self.used)
+        return dataclasses.replace(found, status=found.status | jnp.where(missed, Status.HIGH_PARETO_K, 0))
+
+
+def _misses_a_peak(target: Target, proposal: DividedProposal, found: Estimate, num_draws: Any) -> jax.Array:
+    """Return for which problems a draw at some peak of the likelihood would have a large part of all weights, ``(B,)``.
+
+    Draws that never came near a peak don't tell of it, neither by their effective number nor by Pareto k.
+    """
+    assert target.peaks is not None
+    peaks = jnp.swapaxes(target.peaks, -1, -2)
+    log_omega = jnp.log(jnp.maximum(peaks, jnp.finfo(peaks.dtype).tiny))
+    weights = log_weights(target, target.evaluate(peaks), log_omega, proposal.log_prob(log_omega))
+    mean = found.log_evidence - target.log_peak
+    return (weights - mean[:, None] > jnp.log(MISSED * num_draws)).any(-1)
 
 
 def plan_of(method: Any, keep: int, used: Any = None) -> Plan:

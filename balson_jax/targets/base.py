@@ -41,10 +41,12 @@ class Optimum(NamedTuple):
     Attributes:
       omega: the point, ``(..., K)``, or ``None``.
       bound: lower bound of half-squares, ``(...)``, or ``None`` if it follows from the point.
+      peaks: where searches from several starts ended, ``(..., S, K)``, or ``None`` if there can be only one peak.
     """
 
     omega: jax.Array | None
     bound: jax.Array | None
+    peaks: jax.Array | None = None
 
 
 @functools.singledispatch
@@ -117,6 +119,9 @@ class Target(abc.ABC):
 
     is_linear = False
     """Whether half-squares are quadratic in omega."""
+
+    peaks = None
+    """Where searches for the optimum ended, ``(B, S, K)``, if the likelihood may have several peaks."""
 
     nuisance = None
     """Coefficients of nuisance columns, where there are such."""

@@ -29,10 +29,12 @@ class ModelTarget(Target):
     Attributes:
       problem: the flattened batch.
       optimum: the likeliest point, as far as it is known, ``(B, K)``, or ``None``.
+      peaks: where searches for it ended, ``(B, S, K)``, or ``None``.
     """
 
     problem: ModelProblem
     optimum: jax.Array | None
+    peaks: jax.Array | None = None
 
     def evaluate(self, omega: jax.Array) -> Values:
         """Return relative log-likelihoods and half-squares of draws."""
@@ -78,12 +80,13 @@ def _(problem: ModelProblem, key: jax.Array, needs: Needs) -> Optimum:
     searches = problem.search and needs.bound
     if not searches and not needs.optimum:
         return Optimum(None, bound)
-    smallest, omega = _search_optima(jax.random.fold_in(key, SEARCH_STREAM), problem)
-    return Optimum(omega if needs.optimum else None, smallest if searches else bound)
+    smallest, omega, peaks = _search_optima(jax.random.fold_in(key, SEARCH_STREAM), problem)
+    smallest = smallest if searches else bound
+    return Optimum(omega, smallest, peaks) if needs.optimum else Optimum(None, smallest)
 
 
 @jax.jit
-def _search_optima(key: jax.Array, problem: ModelProblem) -> tuple[jax.Array, jax.Array]:
+def _search_optima(key: jax.Array, problem: ModelProblem) -> tuple[jax.Array, jax.Array, jax.Array]:
     return map_blocks(lambda flat: flat.vmap(functools.partial(search_optimum, key)), problem)
 
 
@@ -101,16 +104,21 @@ def model_target(problem: ModelProblem, optimum: Optimum) -> ModelTarget:
     assert optimum.bound is not None
     common = problem.vmap(one, lax.stop_gradient(optimum.bound))
     return ModelTarget(
-        **common, prior=problem.prior, constraint=problem.constraint, problem=problem, optimum=optimum.omega
+        **common,
+        prior=problem.prior,
+        constraint=problem.constraint,
+        problem=problem,
+        optimum=optimum.omega,
+        peaks=optimum.peaks,
     )
 
 
 def search_optimum(
     key: jax.Array, problem: ModelProblem, num_starts: int = 8, num_steps: int = 60
-) -> tuple[jax.Array, jax.Array]:
-    """Return the smallest half-square that L-BFGS finds from several starts, and its omega, for one problem.
+) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """Return the smallest half-square that L-BFGS finds from several starts, its omega, and where all of them end.
 
-    It is a local optimum: there may be a smaller one.
+    For one problem. It is a local optimum: there may be a smaller one.
     """
     import optax
 
@@ -139,4 +147,5 @@ def search_optimum(
 
     values, logits = jax.vmap(descend)(3 * starts)
     best = jnp.argmin(values)
-    return lax.stop_gradient((values[best], jax.nn.softmax(logits[best])))
+    peaks = jax.nn.softmax(logits)
+    return lax.stop_gradient((values[best], peaks[best], peaks))

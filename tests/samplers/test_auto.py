@@ -209,6 +209,21 @@ def parabola(theta, _):
 
 
 @pytest.mark.slow
+def test_a_gaussian_that_sees_one_of_two_peaks_says_so():
+    """Thousands of effective draws about one peak; only the searches for the optimum know of the other."""
+    targets = jnp.array([0.04, 0.0]) + 4e-6 * jax.random.normal(KEY, (24, 2))
+    found = [
+        balson.fit(jax.random.key(i), balson.model_problem(parabola, None, target, 2, noise=4e-5), balson.TG(4096))
+        for i, target in enumerate(targets)
+    ]
+    one_sided = [fit for fit in found if fit.ess > 1000]
+    assert len(one_sided) >= 4
+    assert all(int(fit.status) & balson.Status.HIGH_PARETO_K for fit in one_sided)
+    single = balson.model_problem(lambda theta, _: theta, None, jnp.array([0.3, 0.7]), 2, noise=4e-4)
+    assert int(balson.fit(KEY, single, balson.TG(4096)).status) == 0
+
+
+@pytest.mark.slow
 def test_auto_sees_both_peaks_of_a_model():
     """Where a Gaussian at the optimum would see one of them."""
     problem = balson.model_problem(parabola, None, jnp.array([0.04, 0.0]), 2, noise=4e-4)
