@@ -121,7 +121,8 @@ def _residuals(target: Target, mean: jax.Array) -> tuple[jax.Array, jax.Array, j
     more, a noise of unknown level has grown to make room for the prior.
     """
     half_square, base = target.half_square(mean[:, :, None])[:, 0], target.least_half_square
-    residual, least = (jnp.sqrt(2 * value / target.num_rows) for value in (half_square, base))
+    # Rounding may leave a perfect fit a little below zero.
+    residual, least = (jnp.sqrt(2 * jnp.maximum(value, 0) / target.num_rows) for value in (half_square, base))
     if not target.noise.estimates_level:
         return residual, least, jnp.zeros(base.shape, bool)
     loss = -target.noise.log_ratio(target.num_rows, base, half_square - base)

@@ -61,6 +61,7 @@ def test_what_was_learned_passes():
     assert not (after.status & balson.Status.OVERCONFIDENT).any()
 
 
+@pytest.mark.slow
 def test_one_problem_gaps_weights_and_known_noise():
     rng = np.random.default_rng(0)
     design = smooth_spectra(rng, ROWS, 3)

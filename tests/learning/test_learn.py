@@ -92,6 +92,7 @@ def test_weights_that_all_problems_share_change_units_only():
     )
 
 
+@pytest.mark.slow
 def test_a_single_column_with_a_slack():
     rng = np.random.default_rng(1)
     column = np.exp(-np.square(np.linspace(-1, 1, 20)))[:, None]
@@ -115,6 +116,7 @@ def test_levels_of_rows_alone():
     assert balson.check(design, targets, posterior, noise=found.levels).narrow < 1.3
 
 
+@pytest.mark.slow
 def test_levels_of_many_rows():
     """As many as genes: no matrix of that size is made."""
     rng = np.random.default_rng(4)

@@ -110,6 +110,7 @@ def test_table_file_and_batch(known, tmp_path):
     assert known.nuisance.draws.shape == (512, 3)
 
 
+@pytest.mark.slow
 def test_gaps_weights_and_the_stream():
     """A batch whose problems miss different rows equals fits one by one without them."""
     targets = np.stack([TARGET, TARGET + 0.1, TARGET])
@@ -141,6 +142,7 @@ def test_every_method_tells_them(method, known):
     np.testing.assert_allclose(found.nuisance.std, known.nuisance.std, rtol=0.2)
 
 
+@pytest.mark.slow
 def test_inside_a_trace_and_derivatives(x64):
     """The evidence's derivative in a nuisance column agrees with a difference quotient."""
 

@@ -118,6 +118,7 @@ def test_two_components_by_other_methods(kind, method):
         assert abs(float(found.log_evidence) - evidence) < 6 * float(found.log_evidence_stderr)
 
 
+@pytest.mark.slow
 def test_rejection_and_other_constraints():
     design = UncertainDesign(SOURCES, std=0.5)
     accepted = balson.fit(KEY, balson.linear_problem(design, TARGET, noise=1.0), balson.RS(2000))

@@ -15,6 +15,7 @@ from balson_jax.proposals import DirichletProposal, DividedProposal
 from balson_jax.proposals.centre import find_centre
 from balson_jax.proposals.gaussian import exponents, from_quadratic
 from balson_jax.random.points import GENERATORS, coordinates
+from balson_jax.status import ABOUT_THE_MODEL
 from balson_jax.targets import Quadratic, find_optimum, target_of
 
 KEY = jax.random.key(3)
@@ -54,7 +55,7 @@ def test_the_centre_maximises_likelihood_times_walls(num_components, x64):
         assert values[0] <= values[1] + 1e-8 * abs(values[1])
 
 
-@thinned("num_components", [3], [2, 6])
+@thinned("num_components", [2], [3, 6])
 def test_the_density_of_draws_is_normalised(num_components):
     """The mean of q / prior under the prior is one, and a draw's density is that which ``log_prob`` gives it."""
     rng = np.random.default_rng(1)
@@ -132,7 +133,7 @@ def test_unknown_noise(num_rows, draws):
     np.testing.assert_allclose(found.noise.mean, truth.noise.mean, rtol=0.05)
 
 
-@thinned("prior", [50.0], [5.0, 1000.0])
+@thinned("prior", [], [50.0, 5.0, 1000.0])
 def test_unknown_noise_beside_a_strong_prior(prior):
     """Prior and data disagree, so that the noise is far from its likeliest level."""
     rng = np.random.default_rng(2)
@@ -141,7 +142,7 @@ def test_unknown_noise_beside_a_strong_prior(prior):
     problem = balson.linear_problem(design, targets, prior=prior)
     found = balson.fit(KEY, problem, balson.TG(num_draws=4096))
     truth = balson.fit(KEY, problem, balson.IS(num_draws=1 << 18))
-    assert not np.asarray(found.status).any()
+    assert not (np.asarray(found.status) & ~int(ABOUT_THE_MODEL)).any()
     assert (found.ess > 0.25 * 4096).all()
     error = np.asarray(truth.std) * np.sqrt(1 / found.ess + 1 / truth.ess)[:, None]
     np.testing.assert_array_less(np.abs(found.mean - truth.mean), 4.5 * error)
@@ -151,6 +152,7 @@ def test_exponents():
     np.testing.assert_allclose(exponents(jnp.array([0.3, 1.0, 1.5, 2.0, 7.0])), [0.3, 1.0, 1.0, 1.0, 6.0])
 
 
+@pytest.mark.slow
 def test_using_some_of_the_draws():
     """The first draws of many are those of a smaller number, and the number may be traced."""
     rng = np.random.default_rng(0)

@@ -85,6 +85,7 @@ def test_problems_that_climb_keep_many_draws():
     np.testing.assert_allclose(found.draw_weights.sum(-1), 1, rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_a_target_that_was_not_reached_is_flagged(monkeypatch):
     monkeypatch.setattr("balson_jax.samplers.auto.MAX_MOVES", 64)
     problem, _ = pixels(0, 2, 40, 4, 0.01)

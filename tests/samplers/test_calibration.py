@@ -10,6 +10,7 @@ import functools
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 from cases import thinned
 from scipy import stats
 
@@ -79,6 +80,7 @@ def test_intervals_cover_what_they_say(kind):
         assert 0.87 < share < 0.93
 
 
+@pytest.mark.slow
 def test_the_ranks_would_show_a_wrong_noise():
     """The test can fail: with half the noise taken for granted, ranks pile up at the ends."""
     theta, _, _ = simulated("known")

@@ -37,7 +37,7 @@ PRIORS = (0.3, 1.0, 5.0)
     ("name", "num_components"),
     [
         ("tg", 3),
-        ("hit_and_run", 3),
+        pytest.param("hit_and_run", 3, marks=pytest.mark.slow),
         pytest.param("variational", 3, marks=pytest.mark.slow),
         pytest.param("tg", 2, marks=pytest.mark.slow),
         pytest.param("hit_and_run", 2, marks=pytest.mark.slow),
@@ -96,7 +96,7 @@ def test_a_tail_without_weight_is_no_alarm():
     np.testing.assert_array_less(np.abs(found.mean - exact.mean), Z * np.sqrt(exact.variance / float(found.ess)))
 
 
-@thinned("walls,num_components", [("soft", 3)], [("hard", 3), ("hard", 2), ("soft", 2)])
+@thinned("walls,num_components", [], [("soft", 3), ("hard", 3), ("hard", 2), ("soft", 2)])
 def test_bounces_against_quadrature(walls, num_components):
     """Walkers that fly off walls: hard ones for a uniform prior, soft ones for peaked ones too."""
     rng = np.random.default_rng(10 + num_components)
@@ -388,6 +388,7 @@ def test_models_that_are_not_linear(name):
 # --- variational -----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_variational_draws_of_one_problem_against_quadrature():
     prior = np.array([0.8, 1.0, 1.5])
     problem = balson.linear_problem(DESIGN, TARGETS[0], noise=0.7, prior=prior)
