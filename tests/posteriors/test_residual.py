@@ -35,6 +35,7 @@ def test_both_residuals_against_an_independent_solver():
     assert "at the mean" in found[0].summary()
 
 
+@pytest.mark.slow
 def test_a_flat_prior_over_many_components_dominates():
     design, target = donors()
     flat = balson.fit(KEY, balson.linear_problem(design, target), balson.IS(4096))

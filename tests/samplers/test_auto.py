@@ -16,6 +16,7 @@ KEY = jax.random.key(7)
 Z = 4
 
 
+@pytest.mark.slow
 def test_weak_strong_and_hopeless_problems_in_one_batch():
     """Each gets its own status; one program serves them all."""
     rng = np.random.default_rng(0)

@@ -214,6 +214,7 @@ def test_vmap_over_any_leaf_of_a_problem(mapped_leaf):
     assert_close(found.mean[1], balson.fit(KEY, other, method).mean)
 
 
+@pytest.mark.slow
 def test_posteriors_survive_transport(tmp_path):
     """Saved and loaded, donated, put on a device: the same numbers, and the methods still work."""
     options = {"constraint": "signed_at_most", "noise": "estimate"}
@@ -247,7 +248,7 @@ ARGUMENTS = ("design", "target", "noise", "prior", "total")
 @pytest.mark.parametrize(
     ("name", "rank", "constraint", "estimates"),
     [
-        ("is", "few rows", "equal", False),
+        pytest.param("is", "few rows", "equal", False, marks=pytest.mark.slow),
         pytest.param("is", "deficient", "at_most", True, marks=pytest.mark.slow),
         pytest.param("fresh", "deficient", "at_most", True, marks=pytest.mark.slow),
         pytest.param("is", "deficient", "equal", False, marks=pytest.mark.slow),

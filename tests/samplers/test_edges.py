@@ -44,6 +44,7 @@ def test_without_data_the_posterior_is_the_prior(alpha):
     assert found.status == balson.Status.OK
 
 
+@pytest.mark.slow
 def test_two_hundred_components():
     rng = np.random.default_rng(RNG_SEED)
     design = rng.normal(size=(60, 200))
