@@ -55,7 +55,7 @@ def test_the_centre_maximises_likelihood_times_walls(num_components, x64):
         assert values[0] <= values[1] + 1e-8 * abs(values[1])
 
 
-@thinned("num_components", [2], [3, 6])
+@thinned("num_components", [], [2, 3, 6])
 def test_the_density_of_draws_is_normalised(num_components):
     """The mean of q / prior under the prior is one, and a draw's density is that which ``log_prob`` gives it."""
     rng = np.random.default_rng(1)
@@ -86,7 +86,7 @@ def test_the_density_of_draws_is_normalised(num_components):
     np.testing.assert_allclose(mixed[..., ::8], expected, rtol=1e-3, atol=1e-3)
 
 
-@thinned("prior,noise", [(1.0, 0.02)], [(2.0, 0.2), (1.0, 0.2), (2.0, 0.02), (0.5, 0.02), (0.5, 0.2)])
+@thinned("prior,noise", [], [(1.0, 0.02), (2.0, 0.2), (1.0, 0.2), (2.0, 0.02), (0.5, 0.02), (0.5, 0.2)])
 def test_corners_and_edges(prior, noise):
     """Targets outside the simplex press components to zero: many effective draws, and the exact moments."""
     design = np.array([[1.0, 0.2, 0.1], [0.1, 1.0, 0.3], [0.2, 0.1, 1.0], [0.5, 0.4, 0.9]])
