@@ -114,7 +114,7 @@ def test_three_components_against_quadrature(kind, noise):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("method", [balson.IS(65_536), balson.HitAndRun(), balson.ISIRS(), "auto"])
+@pytest.mark.parametrize("method", [balson.IS(65_536), balson.HitAndRun(), balson.ISIRS(reuse_data=False), "auto"])
 @pytest.mark.parametrize("kind", ["std", "scale"])
 def test_two_components_by_other_methods(kind, method):
     mean, own = SOURCES[:, :2], {"std": 0.8} if kind == "std" else {"scale": 0.15}
