@@ -19,13 +19,11 @@ from ..weighting.estimate import Estimate
 EVIDENCE_ROUNDING = 8
 """Rounding errors of a log-evidence, which sums a few large terms, in units of the last place."""
 
-
 DOMINATED_NATS = 5.0
 """The prior dominates where the mean loses this many nats more than one for each component that data can tell ..."""
 
 DOMINATED_RATIO = 1.5
 """... and its residuals are larger than the least by this factor."""
-
 
 NUISANCE_STREAM = 0x6E756973
 """Folded into the key for draws of nuisance coefficients, so that their random numbers are not the sampler's."""

@@ -27,6 +27,7 @@ from jax.scipy.special import gammaln
 from .. import validation
 from ..random.gamma_quantile import unlifted
 from .noise_posterior import NoisePosterior, mixture
+from .variance_prior import VariancePrior
 
 
 class Noise(abc.ABC):
@@ -59,6 +60,9 @@ class Noise(abc.ABC):
 
     estimates_level = False
     """Whether the posterior of the level is computed, from moments of ``statistic``."""
+
+    has_fixed_level = False
+    """Whether the noise is Gaussian of one known level."""
 
     is_scale_mixture = False
     """Whether the likelihood is Gaussian given a precision that ``draw_precision`` draws. Chains are faster then."""
@@ -132,32 +136,9 @@ class Noise(abc.ABC):
         """
         return jnp.ones_like(excess)
 
-    def require_density(self) -> None:
-        """Raise ``ValueError`` unless the level is known or ``log_density`` is there, as an uncertain design needs."""
-        raise ValueError(f"noise={self!r}: an UncertainDesign needs a known level, or an InverseGamma")
-
-    def log_density(self, variance: jax.Array, added: jax.Array) -> jax.Array:
-        """Return the log-density of the variance under its prior.
-
-        Args:
-          variance: where.
-          added: typical variance that other errors add to a row. It keeps an improper prior from diverging at zero.
-        """
-        raise NotImplementedError(f"{type(self).__name__} has no density of the variance")
-
-    def variances(self, num_rows: jax.Array, half_square: jax.Array, added: jax.Array) -> tuple[jax.Array, jax.Array]:
-        """Return a variance as large as is plausible, and one beyond which nothing of the posterior lies.
-
-        Args:
-          num_rows: how many rows count.
-          half_square: half the sum of squared residuals.
-          added: largest variance that other errors add to a row.
-        """
-        raise NotImplementedError(f"{type(self).__name__} has no density of the variance")
-
-    def is_relative(self) -> jax.Array:
-        """Return whether the prior of the level is improper, so that the evidence has an arbitrary constant."""
-        return jnp.bool_(False)
+    def variance_prior(self) -> VariancePrior | None:
+        """Return the prior of an unknown variance, which an uncertain design needs; ``None`` if there is none."""
+        return None
 
     def statistic(self, half_square: jax.Array) -> jax.Array:
         """Return the function of half-squares whose moments over all draws ``posterior`` needs."""
@@ -197,6 +178,7 @@ class Known(Noise):
 
     level: Any
 
+    has_fixed_level = True
     is_scale_mixture = True
 
     def log_likelihood(self, num_rows: jax.Array, half_square: jax.Array) -> jax.Array:
@@ -211,9 +193,6 @@ class Known(Noise):
     def likeliest_level(self, num_rows: jax.Array, half_square: jax.Array) -> jax.Array:
         """Return the standard deviation."""
         return jnp.broadcast_to(self.level, jnp.shape(half_square))
-
-    def require_density(self) -> None:
-        """Do nothing: there is no level to integrate over."""
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
         """Return the standard deviation, as NumPy sees it."""
@@ -300,34 +279,9 @@ class InverseGamma(Noise):
         draws = jax.vmap(lambda own: unlifted(own, shape)[:, 0])(bits)
         return jnp.exp(draws) / (shape + excess)
 
-    def require_density(self) -> None:
-        """Do nothing: there is one."""
-
-    def log_density(self, variance: jax.Array, added: jax.Array) -> jax.Array:
-        """Return the log-density of the variance; for ``scale=0`` of the variance with what other errors add.
-
-        With ``scale=0`` the density has no integral at zero, where other errors keep the likelihood finite. The total
-        variance of a row then has that prior: for ``shape=0`` it is scale-invariant, as without other errors.
-        """
-        proper = (self.shape > 0) & (self.scale > 0)
-        shape, scale = jnp.where(proper, self.shape, 1), jnp.where(proper, self.scale, 1)
-        constant = jnp.where(proper, shape * jnp.log(scale) - gammaln(shape), 0)
-        whole = variance + jnp.where(self.scale > 0, 0, added)
-        return constant - (self.shape + 1) * jnp.log(whole) - self.scale / whole
-
-    def variances(self, num_rows: jax.Array, half_square: jax.Array, added: jax.Array) -> tuple[jax.Array, jax.Array]:
-        """Return a variance as large as is plausible, and one beyond which nothing of the posterior lies.
-
-        Beyond its mean the precision has the tail of a gamma distribution of this shape: 16 nats for small shapes, six
-        standard deviations for large ones.
-        """
-        shape = self.precision_shape(num_rows)
-        typical = (self.scale + half_square) / shape + added
-        return typical, typical * jnp.exp(16 / shape + 6 / jnp.sqrt(shape))
-
-    def is_relative(self) -> jax.Array:
-        """Return whether the prior of the level is improper."""
-        return (self.shape <= 0) | (self.scale <= 0)
+    def variance_prior(self) -> VariancePrior:
+        """Return the prior of the variance."""
+        return VariancePrior(self.shape, self.scale)
 
     def statistic(self, half_square: jax.Array) -> jax.Array:
         """Return ``sqrt(scale + half_square)``, to which the mean of the level given theta is proportional."""
@@ -342,7 +296,7 @@ class InverseGamma(Noise):
     ) -> NoisePosterior:
         """Return the posterior of the level: a mixture over draws, with the moments of all draws."""
         shape = self.shape + 0.5 * num_rows
-        return mixture(shape, self.scale[:, None] + half_square, weights, self.is_relative(), moments)
+        return mixture(shape, self.scale[:, None] + half_square, weights, self.variance_prior().is_relative, moments)
 
 
 NAMED: dict[str, type[Noise]] = {"estimate": InverseGamma}

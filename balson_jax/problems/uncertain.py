@@ -93,18 +93,18 @@ class UncertainProblem(Problem):
         """
         theta = self._theta(omega)
         residual, own, directions = self._residual(theta), self._own(theta), self._moved(theta)
-        if not self.noise.estimates_level:
+        prior = self.noise.variance_prior()
+        if prior is None:
             variance = jnp.square(self.noise.likeliest_level(self.num_rows, self.rest))
             value = self._given(variance, residual, own, directions)
             return Levels(value, variance[None], jnp.ones_like(variance)[None])
 
         def log_density(variance):
-            prior = self.noise.log_density(variance, self.added)
-            return prior + self._given(variance, residual, own, directions)
+            return prior.log_density(variance, self.added) + self._given(variance, residual, own, directions)
 
         half_square = 0.5 * jnp.square(residual).sum() + self.rest
         most = jnp.asarray(own).max() + (0 if directions is None else jnp.square(directions).sum(-1).max())
-        return level_integral.over_variance(log_density, *self.noise.variances(self.num_rows, half_square, most))
+        return level_integral.over_variance(log_density, *prior.plausible(self.num_rows, half_square, most))
 
     def whitened(self, omega: jax.Array, variance: jax.Array) -> tuple[jax.Array, jax.Array]:
         """Return design and target, of one problem, in units in which the covariance at omega is one."""
@@ -287,5 +287,7 @@ def uncertain_template(
         return None
     if std is not None and (plain.rows.covariance is not None or plain.rows.cholesky is not None):
         raise ValueError("std: entries that vary on their own don't go with correlated noise; pass factors instead")
-    plain.rows.noise.require_density()
+    noise = plain.rows.noise
+    if not noise.has_fixed_level and noise.variance_prior() is None:
+        raise ValueError(f"noise={noise!r}: an UncertainDesign needs a known level, or an InverseGamma")
     return UncertainTemplate(plain.total, plain.prior, plain.rows, plain.design, std, directions, plain.constraint)

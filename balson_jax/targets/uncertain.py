@@ -107,13 +107,14 @@ class UncertainTarget(Target):
         self, draws: jax.Array, weights: jax.Array, moments: tuple[jax.Array, jax.Array, jax.Array] | None
     ) -> NoiseQuantiles | None:
         """Return the posterior of the noise level from kept draws: a mixture of what each of them tells."""
-        if not self.noise.estimates_level:
+        prior = self.noise.variance_prior()
+        if prior is None:
             return None
         found = self._of_draws(lambda problem, omega: problem.levels(omega), draws)
         empty = weights.sum(-1, keepdims=True) <= 0
         weights = jnp.where(empty, 1 / weights.shape[-1], weights)
         shares = weights[:, :, None] * found.shares
-        return from_levels(jnp.sqrt(found.variances), shares, self.noise.is_relative())
+        return from_levels(jnp.sqrt(found.variances), shares, prior.is_relative)
 
 
 @find_optimum.register

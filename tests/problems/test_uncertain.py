@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from cases import thinned
+from examples.two_levels import TwoLevels
 from scipy import stats
 
 import balson_jax as balson
@@ -127,7 +128,7 @@ def test_two_components_by_other_methods(kind, method):
 
 
 @pytest.mark.slow
-def test_rejection_and_other_constraints():
+def test_rejection_sampling():
     design = UncertainDesign(SOURCES, std=0.5)
     accepted = balson.fit(KEY, balson.linear_problem(design, TARGET, noise=1.0), balson.RS(2000))
     weighted = balson.fit(KEY, balson.linear_problem(design, TARGET, noise=1.0), METHOD)
@@ -284,6 +285,8 @@ def test_what_does_not_go_together():
     design = UncertainDesign(SOURCES, std=0.1)
     with pytest.raises(ValueError, match="don't go with correlated noise"):
         balson.linear_problem(design, TARGET, noise=balson.Correlated(np.eye(2)))
+    with pytest.raises(ValueError, match="needs a known level, or an InverseGamma"):
+        balson.linear_problem(design, TARGET, noise=TwoLevels(0.2, 0.9))
     with pytest.raises(ValueError, match="don't go with an UncertainDesign"):
         balson.linear_problem(design, TARGET, noise=0.1, intercept=True)
     with pytest.raises(ValueError, match=r"replicates\[1\] has 4 rows, and replicates\[0\] 3"):
