@@ -42,8 +42,11 @@ CAPACITY = 256
 CAPACITY_ELEMENTS = 1 << 20
 """The room shrinks if the matrices of so many problems would hold more numbers than this."""
 
-QUICK = {"xla_cpu_use_fusion_emitters": False, "xla_backend_optimization_level": 1}
-"""Compiler options for programs that run for milliseconds on a CPU: half the wait, for half the speed."""
+BRIEF = {"xla_cpu_use_fusion_emitters": False, "xla_backend_optimization_level": 0}
+"""Compiler options for programs that run for milliseconds on a CPU: a quarter of the wait, for a third of the speed."""
+
+QUICK = {**BRIEF, "xla_backend_optimization_level": 1}
+"""Compiler options for chains of a single problem: half the wait, for half the speed."""
 
 BRIEF_DRAWS = 1 << 17
 """Single problems with more draws than this are compiled like many problems."""
@@ -155,13 +158,16 @@ class Flat:
 
     def prepare(self, key: jax.Array, needs: Needs) -> tuple[Optimum, np.ndarray, np.ndarray]:
         """Return the optima, roughly which share of draws from the prior would be effective, and which are valid."""
-        program = _prepare_on_mesh if self.mesh is not None else _prepare if _on_cpu() else _prepare_plain
+        program = _prepare_brief if self.count == 1 else _prepare
+        if self.mesh is not None or not _on_cpu():
+            program = _prepare_plain if self.mesh is None else _prepare_on_mesh
         return self._map(program, key, np.arange(self.count), None, needs)
 
     def fit(self, key: jax.Array, chosen: np.ndarray, optimum: Optimum, method: Sampler) -> Posterior:
         """Return the posterior of some problems, with NumPy arrays."""
-        is_brief = self.count == 1 and not method.draws_made > BRIEF_DRAWS
-        program = _fit_one if is_brief else _fit_many
+        program = _fit_many
+        if self.count == 1 and not method.draws_made > BRIEF_DRAWS:
+            program = _fit_chains if np.isnan(method.draws_made) else _fit_brief
         if self.mesh is not None or not _on_cpu():
             program = _fit_plain if self.mesh is None else _fit_on_mesh
         return self._map(program, key, chosen, optimum, method, method.draws_are_shared)
@@ -286,8 +292,10 @@ def _on_mesh(
 
 
 _prepare = jax.jit(_prepared, static_argnums=3, compiler_options=QUICK)
+_prepare_brief = jax.jit(_prepared, static_argnums=3, compiler_options=BRIEF)
 _fit_many = jax.jit(_fit_some, compiler_options=LIGHT)
-_fit_one = jax.jit(_fit_some, compiler_options=QUICK)
+_fit_brief = jax.jit(_fit_some, compiler_options=BRIEF)
+_fit_chains = jax.jit(_fit_some, compiler_options=QUICK)
 _prepare_plain = jax.jit(_prepared, static_argnums=3)
 _fit_plain = jax.jit(_fit_some)
 _prepare_on_mesh = jax.jit(functools.partial(_on_mesh, _prepared), static_argnums=3, static_argnames="mesh")

@@ -20,8 +20,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 from jax.scipy.special import ndtr, ndtri
-from numpy.polynomial import chebyshev
-from scipy import special
+from numpy.polynomial import chebyshev, legendre
 
 FARTHEST = 1e12
 REACH = 7.0
@@ -29,7 +28,7 @@ REACH = 7.0
 
 _MAP_SCALE = 2.5
 _DEGREE = {"float32": 14, "float64": 32}
-_ABSCISSAS, _QUADRATURE_WEIGHTS = (0.5 * part for part in np.polynomial.legendre.leggauss(6))
+_ABSCISSAS, _QUADRATURE_WEIGHTS = (0.5 * part for part in legendre.leggauss(6))
 
 
 @functools.cache
@@ -41,7 +40,11 @@ def _mills_table(degree: int) -> np.ndarray:
     """
     t = np.cos(np.pi * (np.arange(512) + 0.5) / 512)
     x = _MAP_SCALE * (1 + t) / (1 - t)
-    ratio = np.sqrt(np.pi / 2) * special.erfcx(x / np.sqrt(2))
+    # R(x) is the integral of exp(-x s - s^2 / 2) over s >= 0; beyond ``last`` the exponent is below -40.
+    last = 80 / (x + np.sqrt(x * x + 80))
+    nodes, weights = legendre.leggauss(64)
+    s = 0.5 * last * (1 + nodes[:, None])
+    ratio = 0.5 * last * (weights @ np.exp(-s * (x + 0.5 * s)))
     fitted = chebyshev.chebfit(t, ratio * (x + np.sqrt(x * x + 4)) / 2, degree)
     return chebyshev.cheb2poly(fitted)
 
