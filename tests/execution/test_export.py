@@ -39,8 +39,28 @@ def beyond(constraint: str) -> balson.Problem:
     return balson.linear_problem(design, targets, constraint=constraint, missing="drop")
 
 
+def intervals(seed, problem):
+    """Shortest and central intervals, predictions, and the posterior of the nuisance columns."""
+    found = balson.fit(jax.random.key(seed), problem, balson.TG(1024))
+    assert found.nuisance is not None
+    return found.hdi(0.9), found.interval(0.9), found.std_stderr, found.residual, found.nuisance.std
+
+
+def correlated(seed, targets, covariance):
+    """Noise as ``learn`` finds it: a covariance, with a level for each problem."""
+    design = jnp.linspace(0, 1, 6)[:, None] ** jnp.arange(3)
+    noise = balson.Correlated(covariance, scale="estimate")
+    return balson.fit(jax.random.key(seed), balson.linear_problem(design, targets, noise=noise, prior=0.3), "tg").hdi()
+
+
 SEED = jnp.uint32(0)
 FUNCTIONS = {
+    "intervals": lambda: (
+        intervals,
+        SEED,
+        balson.linear_problem(jnp.linspace(0, 1, 6)[:, None] ** jnp.arange(1, 4), jnp.arange(6.0), intercept=True),
+    ),
+    "correlated": lambda: (correlated, SEED, jnp.ones((3, 6)), jnp.eye(6) + 0.5),
     "rs": lambda: (fit_with("rs"), SEED, problem()),
     "is": lambda: (fit_with("is"), SEED, problem()),
     "is alone": lambda: (fit_with(balson.IS(match="kl")), SEED, problem(None)),
