@@ -1,9 +1,9 @@
 """What a batch of problems with the same rows tells about itself: its noise, and its prior.
 
 By expectation and maximisation (Dempster, Laird and Rubin 1977), with fits inside: given covariance and prior, fits
-give draws of theta; given these, the covariance (see ``covariance``) and the concentrations of the prior are those that
-make them likeliest. Problems held out of the learning judge each round by their evidence, and the best is kept: the
-plain fit too, if nothing beats it.
+give draws of theta; given these, the covariance (see ``residuals.covariance``) and the concentrations of the prior are
+those that make them likeliest. Problems held out of the learning judge each round by their evidence, and the best is
+kept: the plain fit too, if nothing beats it.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from ..problems import constraints
 from ..problems.linear import LinearTemplate, design_and_target, linear_template
 from ..problems.noise import Correlated
 from ..problems.uncertain_design import split
+from ..residuals import covariance as covariances
+from ..residuals.covariance import MAX_ROWS, Covariance
 from ..samplers import TG, Auto, Sampler
 from ..samplers.auto import MAX_GAUSSIAN
 from ..status import ABOUT_THE_MODEL
-from . import covariance as covariances
-from .covariance import MAX_ROWS, Covariance
 from .learned import Learned, Round
 
 HELD_OUT = 5
@@ -71,7 +71,7 @@ def learn(
 
     Real residuals are correlated between rows: columns of the design vary from target to target, gains drift. The plain
     model takes every row for an independent observation, and its error bars are too narrow, often by a factor of five
-    to ten. This learns a covariance of the residuals, with few parameters (see ``learning.covariance``), and the
+    to ten. This learns a covariance of the residuals, with few parameters (see ``residuals.covariance``), and the
     concentrations of the prior. Nothing needs to be known of the true theta.
 
     Args:

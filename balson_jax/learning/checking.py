@@ -1,10 +1,7 @@
 """Is a fit believable? Residuals, their correlation, predictions of left-out rows, and the width of error bars.
 
 A fit reduces its rows to as many numbers as there are components and can't see them any more. Here they are looked at
-again. How much too narrow error bars are follows from a covariance of the residuals with few parameters (see
-``covariance``), which is what ``learn`` would begin with: errors of theta have the covariance ``D S D'`` with S that of
-the residuals and D the pseudo-inverse of differences of columns (the sandwich of White 1980), while the plain model
-says ``level^2 D D'``.
+again. How much too narrow error bars are follows from a covariance of the residuals (see ``residuals.narrowness``).
 """
 
 from __future__ import annotations
@@ -21,11 +18,9 @@ from scipy import special
 from .. import validation
 from ..posteriors.posterior import Posterior
 from ..problems import noise_arguments, rows
+from ..residuals import covariance as covariances
+from ..residuals.narrowness import NARROW, narrowness
 from ..status import Status
-from . import covariance as covariances
-
-NARROW = 1.5
-"""Error bars that are too narrow by more than this factor set ``Status.OVERCONFIDENT``."""
 
 MOST_PROBLEMS = 1000
 LEFT_OUT_PROBLEMS = 100
@@ -157,7 +152,7 @@ def check(design: Any, targets: Any, posterior: Posterior, *, noise: Any = None,
     if levels is None:
         levels = np.sqrt(np.nanmean(np.square(residuals), 1))
     z = residuals / np.maximum(levels, np.finfo(float).tiny)[:, None]
-    narrow = _narrowness(z, columns, mean, found)
+    narrow = narrowness(z, columns, mean, np.asarray(found.constraint.lift(jnp.asarray(columns)), np.float64))
     status = np.asarray(found.status) | (int(Status.OVERCONFIDENT) if narrow > NARROW else 0)
     return Check(
         narrow=narrow,
@@ -207,26 +202,6 @@ def _noise(noise: Any, weights: Any, found: Posterior, num_rows: int, chosen: np
         inverse = jnp.asarray(1 / given)
         return (inverse if scale is None else scale * inverse), None, np.ones(len(chosen)) if levels is None else levels
     return scale, cholesky, np.broadcast_to(given, chosen.max() + 1 if given.ndim == 0 else given.shape)[chosen]
-
-
-def _narrowness(z: np.ndarray, columns: np.ndarray, mean: np.ndarray, found: Posterior) -> float:
-    """Return how many times larger errors of theta are than independent rows of unit level would make them."""
-    if z.shape[1] > covariances.MAX_ROWS:
-        return np.nan
-    whole = ~np.isnan(z).any(1)
-    z, mean = (z[whole], mean[whole]) if whole.sum() > 1 else (np.nan_to_num(z), mean)
-    # In units of the residuals, so that components have the right size.
-    size = max(np.sqrt(np.mean(np.square(mean @ columns.T))), np.finfo(float).tiny)
-    own = columns / size
-    start = covariances.with_components(covariances.rows_only(z), own, mean, np.arange(float(z.shape[1])))
-    lifted = np.asarray(found.constraint.lift(jnp.asarray(own)), np.float64)
-    basis = covariances.outside(lifted)
-    if basis.shape[1] < 2:
-        return 1.0
-    inside = z @ basis
-    fitted = start.fitted(inside.T @ inside / len(z), len(z), covariances.FIRST_STEPS, basis)
-    back = np.linalg.pinv(lifted[:, 1:] - lifted[:, :1], rcond=1e-6)
-    return float(np.sqrt(np.trace(back @ fitted.matrix @ back.T) / np.trace(back @ back.T)))
 
 
 def _correlation(z: np.ndarray) -> np.ndarray:

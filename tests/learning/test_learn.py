@@ -6,7 +6,7 @@ import pytest
 
 import balson_jax as balson
 from balson_jax.experiments.scenes import TROUBLES, simulate
-from balson_jax.learning import covariance as covariances
+from balson_jax.residuals import covariance as covariances
 
 KEY = jax.random.key(0)
 TG = balson.TG(4096)

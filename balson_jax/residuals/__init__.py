@@ -1,0 +1,1 @@
+"""What residuals tell of the model: their covariance, and how much too narrow error bars are. NumPy alone."""
