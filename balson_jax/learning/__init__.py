@@ -1,7 +1,8 @@
 """What data tell about models and settings: comparison and tuning by evidence, noise and prior of a batch."""
 
 from .batches import learn
-from .checking import Check, check
+from .checked import Check
+from .checking import check
 from .comparison import Comparison, compare
 from .learned import Learned
 from .tuning import Tuning, tune

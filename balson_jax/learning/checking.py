@@ -6,8 +6,7 @@ again. How much too narrow error bars are follows from a covariance of the resid
 
 from __future__ import annotations
 
-import dataclasses
-import textwrap
+import warnings
 from typing import Any
 
 import jax
@@ -18,104 +17,26 @@ from scipy import special
 from .. import validation
 from ..posteriors.posterior import Posterior
 from ..problems import noise_arguments, rows
-from ..residuals import covariance as covariances
-from ..residuals.narrowness import NARROW, narrowness
+from ..problems import nuisance as nuisance_columns
+from ..residuals.narrowness import geometry, narrowness
 from ..status import Status
+from .checked import Check
 
 MOST_PROBLEMS = 1000
 LEFT_OUT_PROBLEMS = 100
 LAGS = 20
 
 
-@dataclasses.dataclass(frozen=True)
-class Check:
-    """What ``check`` found; (B,) are the problems looked at.
-
-    Attributes:
-      narrow: by which factor error bars are too narrow, where no bound of theta holds them; of the batch as a whole.
-        NaN for more than 1,000 rows.
-      residuals: standardised, ``(B, N)``; independent and of unit variance, if the model is right.
-      correlation: of residuals of rows at distances 0, 1, 2, ..., ``(lags,)``.
-      p_value: probability of neighbouring residuals as correlated as these, if the model is right, ``(B,)``.
-      left_out: for each row, the probability that fits without it give to smaller values, ``(B', N)``: uniform, if the
-        model is right.
-      residual: root mean square of the residuals at the posterior mean, ``(B,)``.
-      least_residual: the same at the constrained optimum, ``(B,)``; both as the fit found them.
-      status: of the fits, with ``OVERCONFIDENT`` if error bars are too narrow, ``(B,)``.
-      problems: numbers of the problems looked at, ``(B,)``.
-    """
-
-    narrow: float
-    residuals: np.ndarray
-    correlation: np.ndarray
-    p_value: np.ndarray
-    left_out: np.ndarray
-    residual: np.ndarray
-    least_residual: np.ndarray
-    status: np.ndarray
-    problems: np.ndarray
-
-    @property
-    def left_out_coverage(self) -> float:
-        """Share of rows in the 90 % interval that a fit without them predicts."""
-        known = self.left_out[np.isfinite(self.left_out)]
-        return float(((known >= 0.05) & (known <= 0.95)).mean())
-
-    @property
-    def ok(self) -> bool:
-        """Whether nothing was found."""
-        return not self.status.any()
-
-    def __repr__(self) -> str:
-        """Return what was found, in words, and what to do."""
-        count = len(self.problems)
-        lines = [
-            f"Check of {count:,} problem{'s' * (count != 1)} with {self.residuals.shape[1]:,} rows",
-            f"error bars: {_words(self.narrow)}",
-            f"neighbouring residuals: correlation {self.correlation[1]:+.2f}; in "
-            f"{100 * (self.p_value < 0.01).mean():.0f} % of the problems more than chance explains",
-            f"rows left out: {100 * self.left_out_coverage:.0f} % lie in the 90 % interval that the others predict",
-            f"residual, root mean square: {np.median(self.residual):.3g} at the posterior mean, "
-            f"{np.median(self.least_residual):.3g} at best (medians)",
-        ]
-        union = Status(int(np.bitwise_or.reduce(self.status, initial=0)))
-        if union:
-            lines.append(textwrap.fill(union.explain(), 100))
-        return "\n".join(lines)
-
-    def plot(self, figure: Any = None) -> Any:
-        """Draw residuals by row, their correlation, and predictions of left-out rows; return the Matplotlib figure."""
-        if figure is None:
-            from matplotlib.figure import Figure
-
-            figure = Figure(figsize=(10, 3), layout="constrained")
-        by_row, lags, ranks = figure.subplots(1, 3)
-        number = np.arange(self.residuals.shape[1])
-        low, middle, high = np.nanquantile(self.residuals, [0.05, 0.5, 0.95], axis=0)
-        by_row.fill_between(number, low, high, color="0.8", label="90 % of the problems")
-        by_row.plot(number, middle, color="0.2", label="median")
-        for level in (-1.645, 1.645):
-            by_row.axhline(level, color="0.5", lw=1, ls=":")
-        by_row.set(xlabel="row", ylabel="standardised residual", title="Residuals")
-        by_row.legend(fontsize="small")
-        lags.bar(np.arange(1, len(self.correlation)), self.correlation[1:], color="0.4")
-        lags.set(xlabel="distance of rows", ylabel="correlation", ylim=(-1, 1), title="Residuals go together?")
-        known = self.left_out[np.isfinite(self.left_out)]
-        ranks.hist(known, bins=20, range=(0, 1), density=True, color="0.6", edgecolor="white")
-        ranks.axhline(1, color="0.2", lw=1)
-        ranks.set(xlabel="predicted probability below the row", ylabel="density", title="Rows left out")
-        return figure
-
-
-def _words(narrow: float) -> str:
-    if np.isnan(narrow):
-        return f"not judged, as there are more than {covariances.MAX_ROWS:,} rows"
-    if narrow > NARROW:
-        return f"too narrow by a factor of {narrow:.1f}"
-    return f"about right (errors {narrow:.2f} times as large as they say)"
-
-
-def check(design: Any, targets: Any, posterior: Posterior, *, noise: Any = None, weights: Any = None) -> Check:
+def check(
+    design: Any,
+    targets: Any,
+    posterior: Posterior,
+    *,
+    noise: Any = None,
+    weights: Any = None,
+    nuisance: Any = None,
+    intercept: bool = False,
+) -> Check:
     """Look at the rows of a fit: does the model describe them, and are its error bars wide enough?
 
     Args:
@@ -125,6 +46,8 @@ def check(design: Any, targets: Any, posterior: Posterior, *, noise: Any = None,
       noise: as it was given to ``linear_problem``: a level (a number, or one per row or problem), or ``Correlated``; as
         ``Correlated(learned.covariance)`` or ``learned.levels``. ``None`` if it was estimated.
       weights: of the rows, ``(N,)``, if there were any.
+      nuisance: nuisance columns, ``(N, q)``, if there were any. Residuals lack their part in the span of these.
+      intercept: whether there was one.
 
     Returns:
       A ``Check``, whose printed form says what was found and what to do.
@@ -139,30 +62,45 @@ def check(design: Any, targets: Any, posterior: Posterior, *, noise: Any = None,
     True
     """
     wide, data = _read(design, targets, posterior)
+    extra = _nuisance(nuisance, intercept, wide, posterior)
     chosen = np.unique(np.linspace(0, len(data) - 1, min(len(data), MOST_PROBLEMS)).astype(int))
     found = posterior if posterior.batch_shape else _as_batch(posterior)
     found, data = found[chosen], data[chosen]
     scale, cholesky, levels = _noise(noise, weights, found, wide.shape[0], chosen)
     mean = np.asarray(found.mean, np.float64)
+
     # Whitened, so that the model says: independent, of equal level.
-    columns = np.asarray(rows.whiten(jnp.asarray(wide.T), scale, cholesky), np.float64).T
-    missing = np.isnan(data)
-    data = np.asarray(rows.whiten(jnp.asarray(np.where(missing, mean @ wide.T, data)), scale, cholesky), np.float64)
-    residuals = np.where(missing, np.nan, data - mean @ columns.T)
+    def whitened(values: np.ndarray) -> np.ndarray:
+        return np.asarray(rows.whiten(jnp.asarray(values), scale, cholesky), np.float64)
+
+    columns = whitened(wide.T).T
+    missing, fitted = np.isnan(data), mean @ wide.T
+    if extra is None:
+        basis, spare = None, np.zeros((len(wide), 0))
+    else:
+        fitted = fitted + np.asarray(found.nuisance.mean, np.float64) @ extra.T  # type: ignore[union-attr]
+        spare = whitened(extra.T).T
+        basis = np.linalg.qr(spare)[0]
+    # Subtracted before they are whitened: residuals are small, and rows may not be.
+    left = whitened(np.where(missing, 0, data - fitted))
+    if basis is not None:
+        left = left - (left @ basis) @ basis.T
+    residuals = np.where(missing, np.nan, left)
     if levels is None:
-        levels = np.sqrt(np.nanmean(np.square(residuals), 1))
+        levels = np.sqrt(np.nansum(np.square(residuals), 1) / np.maximum((~missing).sum(1) - spare.shape[1], 1))
     z = residuals / np.maximum(levels, np.finfo(float).tiny)[:, None]
-    narrow = narrowness(z, columns, mean, np.asarray(found.constraint.lift(jnp.asarray(columns)), np.float64))
-    status = np.asarray(found.status) | (int(Status.OVERCONFIDENT) if narrow > NARROW else 0)
+    lifted = np.asarray(found.constraint.lift(jnp.asarray(columns)), np.float64)
+    judged = narrowness(z, geometry(columns, lifted, None if extra is None else spare), mean)
     return Check(
-        narrow=narrow,
+        narrow=judged.overall,
+        narrow_each=judged.each,
         residuals=z,
         correlation=_correlation(z),
         p_value=_p_value(z),
-        left_out=_left_out(columns, data, missing, levels, found),
+        left_out=_left_out(columns, spare, whitened(np.where(missing, fitted, data)), missing, levels, found),
         residual=np.asarray(found.residual),
         least_residual=np.asarray(found.least_residual),
-        status=status,
+        status=np.asarray(found.status) | np.where(judged.overconfident, int(Status.OVERCONFIDENT), 0),
         problems=chosen,
     )
 
@@ -178,9 +116,25 @@ def _read(design: Any, targets: Any, posterior: Posterior) -> tuple[np.ndarray, 
     if len(posterior.batch_shape) > 1 or data.shape[0] != max(1, int(np.prod(posterior.batch_shape))):
         raise ValueError(f"targets has {len(data)} problems, and posterior a batch of shape {posterior.batch_shape}")
     posterior.require_draws("check")
-    if posterior.nuisance is not None:
-        raise ValueError("posterior has nuisance columns, which check does not know; take their part out of the rows")
     return wide, data
+
+
+def _nuisance(nuisance: Any, intercept: bool, wide: np.ndarray, posterior: Posterior) -> np.ndarray | None:
+    """Return the nuisance columns, ``(N, q)``, or ``None``; or raise if they are not those that were fitted."""
+    if np.ndim(nuisance) > 2:
+        raise ValueError(f"nuisance has shape {np.shape(nuisance)}; check needs one (N, q) for all problems")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # linear_problem has told of columns that the design holds
+        columns = nuisance_columns.read(nuisance, intercept, jnp.asarray(wide), (len(wide),), ())
+    own = posterior.nuisance
+    fitted = (0, False) if own is None else (own.mean.shape[-1], own.intercept)
+    if (0 if columns is None else columns.shape[-1], bool(intercept)) != fitted:
+        given = f"{0 if columns is None else columns.shape[-1]} nuisance columns, intercept={bool(intercept)}"
+        raise ValueError(
+            f"{given}; the posterior has {fitted[0]} (an intercept is one), intercept={fitted[1]}: pass nuisance and "
+            "intercept as to linear_problem"
+        )
+    return None if columns is None else np.asarray(columns, np.float64)
 
 
 def _as_batch(posterior: Posterior) -> Posterior:
@@ -225,15 +179,23 @@ def _p_value(z: np.ndarray) -> np.ndarray:
 
 
 def _left_out(
-    columns: np.ndarray, data: np.ndarray, missing: np.ndarray, levels: np.ndarray, found: Posterior
+    columns: np.ndarray,
+    spare: np.ndarray,
+    data: np.ndarray,
+    missing: np.ndarray,
+    levels: np.ndarray,
+    found: Posterior,
 ) -> np.ndarray:
     """Return, for each row, the probability below it that the posterior without that row predicts, ``(B', N)``.
 
     Kept draws are weighted by one over the row's likelihood (Gelfand, Dey and Chang 1992); weights are cut at ten times
-    their mean.
+    their mean. ``spare`` are nuisance columns, ``(N, q)``, whose coefficients are drawn with theta.
     """
     several = np.unique(np.linspace(0, len(data) - 1, min(len(data), LEFT_OUT_PROBLEMS)).astype(int))
     draws, weights = np.asarray(found.draws, np.float64), np.asarray(found.draw_weights, np.float64)
+    if found.nuisance is not None:
+        draws = np.concatenate([draws, np.asarray(found.nuisance.draws, np.float64)], -1)
+        columns = np.hstack([columns, spare])
     below = np.empty((len(several), data.shape[1]))
     for place, i in enumerate(several):
         away = (data[i] - draws[i] @ columns.T) / levels[i]

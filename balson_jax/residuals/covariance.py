@@ -69,7 +69,12 @@ class Covariance:
         return {name: float(variance / total) for name, variance in variances.items()}
 
     def fitted(
-        self, second_moment: np.ndarray, count: float, steps: int, basis: np.ndarray | None = None
+        self,
+        second_moment: np.ndarray,
+        count: float,
+        steps: int,
+        basis: np.ndarray | None = None,
+        penalty: np.ndarray | float = 0.0,
     ) -> Covariance:
         """Return the covariance after some steps towards the likeliest.
 
@@ -78,21 +83,27 @@ class Covariance:
           count: number of problems that it is a mean of.
           steps: how many.
           basis: orthonormal, ``(N, n)``, of the part of the data that counts; ``None`` for all.
+          penalty: the log-likelihood of all problems is reduced by ``weights @ penalty / 2``, ``(J,)``.
         """
-        levels, weights = self.levels, self.weights
-        flat = self.parts.reshape(len(self.parts), levels.size**2)
+        levels, weights, size = self.levels, self.weights, second_moment.size
+        parts = self.parts if basis is None or self.is_diagonal else basis.T @ self.parts @ basis
+        flat = parts.reshape(len(parts), size)
         for _ in range(steps):
-            precision = np.diag(levels) + (weights @ flat).reshape(levels.size, levels.size)
-            precision = np.linalg.inv(precision if basis is None else basis.T @ precision @ basis)
+            rows = np.diag(levels) if basis is None else (basis.T * levels) @ basis
+            precision = np.linalg.inv(rows + (weights @ flat).reshape(rows.shape))
             seen = precision @ second_moment @ precision
-            if basis is not None:
-                precision, seen = basis @ precision @ basis.T, basis @ seen @ basis.T
+            expected = flat @ precision.reshape(size) + penalty / count
+            weights = weights * np.sqrt(_ratio(flat @ seen.reshape(size), expected))
             typical = np.exp(np.log(levels).mean())
-            own = count * np.diagonal(seen) + PRIOR_ROWS * typical / np.square(levels)
-            levels = levels * np.sqrt(_ratio(own, count * np.diagonal(precision) + PRIOR_ROWS / levels))
+            own = count * _diagonal(seen, basis) + PRIOR_ROWS * typical / np.square(levels)
+            levels = levels * np.sqrt(_ratio(own, count * _diagonal(precision, basis) + PRIOR_ROWS / levels))
             levels = np.maximum(levels, LEAST_LEVEL * typical)
-            weights = weights * np.sqrt(_ratio(flat @ seen.reshape(-1), flat @ precision.reshape(-1)))
         return dataclasses.replace(self, levels=levels, weights=weights)
+
+
+def _diagonal(matrix: np.ndarray, basis: np.ndarray | None) -> np.ndarray:
+    """Return the diagonal of a matrix whose coordinates in the basis are given."""
+    return np.diagonal(matrix) if basis is None else np.einsum("ni,ni->n", basis @ matrix, basis)
 
 
 def _ratio(seen: np.ndarray, expected: np.ndarray) -> np.ndarray:
@@ -139,13 +150,16 @@ def with_components(rows: Covariance, design: np.ndarray, theta: np.ndarray, coo
     return Covariance(0.5 * rows.levels, np.full(len(parts), weight), np.stack(parts), tuple(names))
 
 
-def outside(design: np.ndarray) -> np.ndarray:
+def outside(design: np.ndarray, nuisance: np.ndarray | None = None) -> np.ndarray:
     """Return an orthonormal basis, ``(N, n)``, of what no theta of a fixed sum reaches; n may be 0.
 
     Args:
       design: lifted to the components of omega, ``(N, K)``.
+      nuisance: an orthonormal basis of what nuisance columns reach, ``(N, q)``, or ``None``.
     """
     differences = design[:, 1:] - design[:, :1]
+    if nuisance is not None:
+        differences = np.hstack([differences, max(np.linalg.norm(differences, 2), 1.0) * nuisance])
     basis, size, _ = np.linalg.svd(differences, full_matrices=True)
     rank = int((size > 1e-6 * max(size.max(initial=0), np.finfo(float).tiny)).sum())
     return basis[:, rank:]
