@@ -18,7 +18,8 @@ class Status(enum.IntFlag):
       IMPROPER: the fit is perfect and the noise is to be estimated, so the posterior is improper.
       ROUNDING: rounding errors of the data change the answer.
       HIGH_RHAT: Markov chains do not agree.
-      OVERCONFIDENT: error bars are too narrow for the residuals (found by ``check``, which sees the rows).
+      OVERCONFIDENT: error bars are too narrow for the residuals (found by ``check``, for each problem, and by
+        ``fit_stream``, for all problems of a stream; ``fit`` sees no rows).
       PRIOR_DOMINATES: the posterior mean fits far worse than it could (found by ``fit``, for linear problems
         of unknown noise).
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import os
 import re
 from collections.abc import Callable
@@ -19,15 +20,18 @@ from ..problems import constraints
 from ..problems.base import Problem, Template
 from ..problems.linear import linear_problem, linear_template
 from ..problems.uncertain_design import split
+from ..residuals.narrowness import NARROW
 from ..samplers import Sampler, resolve
+from ..status import Status
 from ..version import __version__
+from .judging import narrow_factor
 from .ladder import fit_problem, method_names
 from .parallel import shard
 from .progress import reporter
 from .storage import ArrayStore, digest
 
-SAMPLED_ROWS = 64
-"""Targets are recognised by this many of their rows, so as not to read them all before starting."""
+SAMPLED = 256
+"""Targets are recognised and judged by this many of them, so as not to read them all before starting."""
 
 
 def fit_stream(
@@ -40,6 +44,7 @@ def fit_stream(
     progress: bool | Callable[[int, int], None] = True,
     out: str | os.PathLike | None = None,
     mesh: Mesh | None = None,
+    check: bool = True,
     **options: Any,
 ) -> Posterior:
     """Fit targets that share a design or a model, reading and computing ``chunk`` of them at a time.
@@ -48,6 +53,11 @@ def fit_stream(
     are checked before the first chunk. The result does not depend on the chunk: it is that of
     ``fit(key, linear_problem(design, targets, **options), method)``. A target with a NaN gets ``Status.NONFINITE`` and
     does not stop the others.
+
+    Residuals of up to 256 targets, evenly spaced over all, are looked at before the first chunk. If they go together
+    between rows, so that error bars are too narrow by more than a factor of 1.5, all problems get
+    ``Status.OVERCONFIDENT``. This is for linear problems with one design, up to 1,000 rows in order, and weights of
+    rows that all targets share; others are not judged. ``balson_jax.check`` tells more.
 
     Args:
       key: a PRNG key.
@@ -62,6 +72,7 @@ def fit_stream(
         are maps of these files. After an interruption the same call goes on where it stopped, and only the chunk in
         progress is computed again. Other arguments than before are refused; some rows of the targets identify them.
       mesh: devices over which to split each chunk.
+      check: whether to look at residuals. It takes the constrained optima of the sample, and a covariance of the rows.
       **options: ``total``, ``noise``, ``prior``, ``weights``, ... of ``linear_problem``, for all targets alike or with
         the targets' leading axes.
 
@@ -79,22 +90,27 @@ def fit_stream(
     """
     key = validation.typed_key(key)
     validation.require_at_least("chunk", chunk, 1)
+    validation.require_flag("check", check)
     template, arguments = _template(design, targets, options)
     shape = tuple(targets.shape)
     num_devices = 1 if mesh is None else mesh.size
     chunk = -(-min(chunk, max(shape[0], 1)) // num_devices) * num_devices
     stream = _Stream(key, template.factorised(), targets, method, chunk, mesh)
+    sample = _Sample(targets, len(template.rows.event))
     arguments = {
         "version of balson_jax": __version__,
         "key": digest(str(jax.random.key_impl(key)), np.asarray(jax.random.key_data(key))),
-        "targets": digest(shape, str(targets.dtype), _sampled_rows(targets)),
+        "targets": digest(shape, str(targets.dtype), sample.values),
         "method": digest_tree(stream.method),
         "chunk": str(chunk),
+        "check": str(bool(check)),
         **arguments,
     }
     example = stream.example()
     layout = {name: ((shape[0], *field.shape[1:]), np.dtype(field.dtype)) for name, field in example.arrays().items()}
     store = ArrayStore(out, arguments, layout, len(stream.pieces))
+    if check and len(store.finished) < len(stream.pieces):
+        stream.flags = sample.flags(stream.template)
     _run(stream, store, progress)
     return jax.tree.unflatten(jax.tree.structure(example), list(store.results().values()))
 
@@ -106,6 +122,7 @@ class _Stream:
         self, key: jax.Array, template: Template, targets: Any, method: Any, chunk: int, mesh: Mesh | None
     ) -> None:
         self.key, self.template, self.targets, self.chunk, self.mesh = key, template, targets, chunk, mesh
+        self.flags = Status.OK  # which all problems get
         self.count = targets.shape[0]
         self.dtype = validation.float_array("targets", np.zeros(1, targets.dtype)).dtype
         starts = range(0, self.count, chunk)
@@ -152,6 +169,39 @@ class _Stream:
         return dataclasses.replace(found, methods=method_names(rungs)) if rungs else found
 
 
+class _Sample:
+    """Some targets, evenly spaced, the first and the last among them: the same whatever the chunk.
+
+    Attributes:
+      values: ``(at most SAMPLED, *event)``.
+    """
+
+    def __init__(self, targets: Any, num_event_axes: int) -> None:
+        shape = tuple(targets.shape)
+        self._batch = shape[: len(shape) - num_event_axes]
+        count = math.prod(self._batch)
+        numbers = sorted({round(i * (count - 1) / (SAMPLED - 1)) for i in range(SAMPLED)}) if count else []
+        self._index = np.unravel_index(np.asarray(numbers, int), self._batch)
+        rows = []
+        for first in np.unique(self._index[0]):
+            own = tuple(axis[self._index[0] == first] for axis in self._index[1:])
+            slab = np.asarray(targets[int(first) : int(first) + 1])[0]
+            rows.append(slab[own] if own else slab[None])
+        self.values = np.concatenate(rows) if rows else np.zeros((0, *shape[len(self._batch) :]))
+
+    def flags(self, template: Template) -> Status:
+        """Return what the residuals tell of all problems."""
+
+        def chosen(leaf, ndim):
+            own = leaf.shape[: leaf.ndim - ndim]
+            if all(size == 1 for size in own):
+                return leaf.reshape(leaf.shape[len(own) :])
+            return np.broadcast_to(leaf, self._batch + leaf.shape[len(own) :])[self._index]
+
+        factor = narrow_factor(template.map_leaves(chosen), self.values)
+        return Status.OVERCONFIDENT if factor > NARROW else Status.OK
+
+
 def _run(stream: _Stream, store: ArrayStore, progress: bool | Callable[[int, int], None]) -> None:
     """Fit the pieces that the store lacks, reading one ahead."""
     missing = [number for number in stream.pieces if number not in store.finished]
@@ -162,7 +212,9 @@ def _run(stream: _Stream, store: ArrayStore, progress: bool | Callable[[int, int
             ahead = [reader.submit(stream.read, following) for following in missing[position + 1 : position + 2]]
             found = stream.fit(number, values)
             # Stored before the next begins: an interruption loses one piece at most.
-            store.write(number, stream.pieces[number], jax.tree.map(np.asarray, found.arrays()))
+            arrays = jax.tree.map(np.asarray, found.arrays())
+            arrays["status"] = arrays["status"] | arrays["status"].dtype.type(stream.flags)
+            store.write(number, stream.pieces[number], arrays)
             report(sum(stream.pieces[done].stop - stream.pieces[done].start for done in store.finished))
 
 
@@ -232,10 +284,3 @@ def _check_targets(targets: Any, event: tuple[int, ...]) -> tuple[int, ...]:
         rows = ", ".join(map(str, event))
         raise ValueError(f"targets has shape {shape}; it must be (problems, ..., {rows}), as design has rows")
     return shape
-
-
-def _sampled_rows(targets: Any) -> np.ndarray:
-    """Return some rows, evenly spaced, the first and the last among them."""
-    count = targets.shape[0]
-    numbers = sorted({round(i * (count - 1) / (SAMPLED_ROWS - 1)) for i in range(SAMPLED_ROWS)}) if count else []
-    return np.stack([np.asarray(targets[i : i + 1]) for i in numbers]) if numbers else np.zeros(0)

@@ -31,7 +31,9 @@ def stream(targets=TARGETS, method=METHOD, *, chunk=TOGETHER, progress=False, **
 
 def assert_same(found, expected, rtol=0.0):
     for field in FIELDS:
-        np.testing.assert_allclose(getattr(found, field), getattr(expected, field), rtol=rtol, err_msg=field)
+        # A mode near zero is a difference of larger numbers.
+        atol = 1e-6 if rtol and field == "theta" else 0
+        np.testing.assert_allclose(getattr(found, field), getattr(expected, field), rtol, atol, err_msg=field)
 
 
 @pytest.fixture(scope="module")
