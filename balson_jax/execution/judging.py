@@ -27,12 +27,13 @@ PERFECT = 1e-5
 """Residuals that are a smaller share of the target than this may be rounding errors, and tell nothing."""
 
 
-def narrow_factor(template: Template, targets: np.ndarray) -> float:
+def narrow_factor(template: Template, targets: np.ndarray, places: np.ndarray | None = None) -> float:
     """Return how many times too narrow the error bars of linear problems are, as a whole.
 
     Args:
       template: of problems with one design, one axis of rows, and weights and noise of rows that all share.
       targets: ``(B, N)``; those with a number that is not finite are left out.
+      places: coordinates of the rows, ``(N,)``; default: their numbers.
 
     Returns:
       The factor; NaN if the problems are of another kind, have more than ``MAX_ROWS`` rows, or fit perfectly.
@@ -48,7 +49,8 @@ def narrow_factor(template: Template, targets: np.ndarray) -> float:
     own = (data.scale, 1), (data.cholesky, 2), (template.nuisance, 2)
     if any(array is not None and array.ndim > ndim for array, ndim in own):
         return math.nan
-    return _factor(template, data, np.asarray(sample, np.float64), _optima(template, sample))
+    places = np.arange(float(targets.shape[-1])) if places is None else np.asarray(places, np.float64)
+    return _factor(template, data, places, np.asarray(sample, np.float64), _optima(template, sample))
 
 
 def _optima(template: LinearTemplate, sample: jax.Array) -> np.ndarray:
@@ -58,7 +60,7 @@ def _optima(template: LinearTemplate, sample: jax.Array) -> np.ndarray:
     return np.asarray(least_squares(problem).theta, np.float64)[: len(sample)]
 
 
-def _factor(template: LinearTemplate, data: Rows, sample: np.ndarray, theta: np.ndarray) -> float:
+def _factor(template: LinearTemplate, data: Rows, places: np.ndarray, sample: np.ndarray, theta: np.ndarray) -> float:
     """Return the factor for targets that are whole, with their optima."""
     design = np.asarray(template.design, np.float64)
     kept = slice(None) if data.scale is None else np.flatnonzero(np.asarray(data.scale) > 0)
@@ -71,7 +73,7 @@ def _factor(template: LinearTemplate, data: Rows, sample: np.ndarray, theta: np.
     columns = whitened(design.T).T
     lifted = np.asarray(template.constraint.lift(jnp.asarray(columns)), np.float64)
     nuisance = None if template.nuisance is None else whitened(np.asarray(template.nuisance, np.float64).T).T
-    known = geometry(columns, lifted, nuisance, np.arange(float(len(design)))[kept])
+    known = geometry(columns, lifted, nuisance, places[kept])
     left = whitened(sample - theta @ design.T)
     outside, size = left @ known.basis, known.basis.shape[1]
     half = 0.5 * np.square(outside).sum(1)

@@ -41,6 +41,8 @@ class Learned:
       history: the rounds; the first is the plain fit.
       chosen: number of the round that was kept.
       notes: what to mind, in words.
+      narrow: how many times too narrow error bars of theta are, of the plain fit and with what was learned, as
+        ``check`` would find; NaN where that can't be judged.
     """
 
     problem: LinearProblem
@@ -50,6 +52,7 @@ class Learned:
     history: list[Round]
     chosen: int
     notes: tuple[str, ...]
+    narrow: tuple[float, float] = (np.nan, np.nan)
 
     @property
     def gain(self) -> float:
@@ -69,6 +72,9 @@ class Learned:
             lines.append("nothing learned predicts problems held out better than the plain fit, which is kept")
         else:
             lines.append(f"log-evidence of a problem held out: {self.gain:+.2f} against the plain fit")
+        if np.isfinite(self.narrow).all():
+            before, after = self.narrow
+            lines.append(f"errors of theta against error bars: {before:.1f} times as large before, {after:.1f} after")
         if kept.shares:
             parts = ", ".join(f"{name} {100 * share:.0f} %" for name, share in kept.shares.items())
             lines.append(f"variance of the residuals: {parts}")

@@ -13,7 +13,9 @@ import pytest
 from cases import DESIGN, FAST, TOGETHER
 
 import balson_jax as balson
+from balson_jax.execution.judging import narrow_factor
 from balson_jax.execution.storage import FINISHED
+from balson_jax.experiments.scenes import simulate
 from balson_jax.problems import reduction
 
 KEY = jax.random.key(0)
@@ -230,6 +232,90 @@ def test_bad_input_is_named(tmp_path):
         stream(out=tmp_path / "file")
     with pytest.raises(ValueError, match=r"holds other files \(file\)"):
         stream(out=tmp_path)
+
+
+BANDS = 40
+
+
+def judged(targets, design, *, chunk=100, progress=False, **options):
+    return balson.fit_stream(KEY, design, targets, METHOD, chunk=chunk, progress=progress, **options)
+
+
+@pytest.fixture(scope="module")
+def scene():
+    return simulate(4, "variable", num_pixels=150, num_bands=BANDS, num_materials=3)
+
+
+def test_error_bars_that_are_too_narrow_are_told(scene, tmp_path):
+    """Whatever the chunk, and after an interruption; all but the status is as without the check."""
+    flag = int(balson.Status.OVERCONFIDENT)
+    found = judged(scene.targets, scene.design)
+    assert (found.status & flag == flag).all()
+    off = judged(scene.targets, scene.design, check=False)
+    assert not (off.status & flag).any()
+    np.testing.assert_array_equal(found.status & ~flag, off.status)
+    for name, array in off.arrays().items():
+        if name != "status":
+            np.testing.assert_array_equal(found.arrays()[name], array, err_msg=name)
+    np.testing.assert_array_equal(judged(scene.targets, scene.design, chunk=40).status, found.status)
+
+    def stop(done, total):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        judged(scene.targets, scene.design, out=tmp_path / "out", progress=stop)
+    np.testing.assert_array_equal(judged(scene.targets, scene.design, out=tmp_path / "out").status, found.status)
+    with pytest.raises(ValueError, match="different check;"):
+        judged(scene.targets, scene.design, out=tmp_path / "out", check=False)
+    cube = judged(scene.targets.reshape(50, 3, BANDS), scene.design, chunk=50)
+    assert (cube.status & flag == flag).all()
+
+
+@pytest.mark.parametrize(
+    ("options", "factor"),
+    [
+        ({}, 1.0),
+        ({"noise": 0.02}, 1.0),
+        ({"noise": 0.007}, 0.02 / 0.007),
+        ({"intercept": True}, 1.0),
+        ({"mask": np.arange(BANDS) % 5 > 0}, 1.0),
+    ],
+)
+def test_data_that_the_model_made(scene, options, factor):
+    """Error bars are right, or too narrow by as much as the level that was stated is too small."""
+    rng = np.random.default_rng(3)
+    white = (scene.abundances @ scene.design.T + 0.02 * rng.normal(size=scene.targets.shape)).astype(np.float32)
+    problem = balson.linear_problem(scene.design, white, **options)
+    white[7, 3] = np.nan
+    # 150 problems: the factor was between 0.98 and 1.2 in simulated batches.
+    assert narrow_factor(problem.template, white) == pytest.approx(factor, rel=0.2)
+
+
+def test_what_was_learned_is_not_flagged(scene):
+    """The covariance of the errors themselves, known up to a factor, leaves white rows."""
+    plain = scene.abundances.astype(float) @ scene.design.T.astype(float)
+    errors = scene.targets - plain
+    noise = balson.Correlated(errors.T @ errors / len(errors) + 1e-6 * np.eye(BANDS), scale="estimate")
+    problem = balson.linear_problem(scene.design, scene.targets, noise=noise)
+    assert narrow_factor(problem.template, scene.targets) < 1.3
+
+
+@pytest.mark.slow
+def test_a_stream_with_what_was_learned(scene):
+    learned = balson.learn(KEY, scene.design, scene.targets, rounds=2, progress=False)
+    found = judged(scene.targets, learned.problem_for(scene.targets[:1]))
+    assert not (found.status & int(balson.Status.OVERCONFIDENT)).any()
+
+
+def test_what_is_not_judged(scene):
+    """Weights that differ between targets, more rows than a covariance is fitted to, rows that fit perfectly."""
+    weights = np.random.default_rng(0).uniform(0.5, 1, scene.targets.shape)
+    problem = balson.linear_problem(scene.design, scene.targets, weights=weights)
+    assert np.isnan(narrow_factor(problem.template, scene.targets))
+    long = np.random.default_rng(0).random((1001, 3))
+    assert np.isnan(narrow_factor(balson.linear_problem(long, long[:, 0]).template, long.T))
+    perfect = (scene.abundances @ scene.design.T).astype(np.float32)
+    assert np.isnan(narrow_factor(balson.linear_problem(scene.design, perfect).template, perfect))
 
 
 def test_progress_is_shown(capsys):

@@ -7,6 +7,7 @@ from matplotlib.figure import Figure
 
 import balson_jax as balson
 from balson_jax.experiments.scenes import simulate, smooth_noise, smooth_spectra
+from balson_jax.residuals.narrowness import geometry, narrowness
 
 KEY = jax.random.key(0)
 TG = balson.TG(4096)
@@ -59,6 +60,154 @@ def test_what_was_learned_passes():
     after = balson.check(scene.design, scene.targets, found, noise=noise)
     assert after.narrow < 1.3
     assert not (after.status & balson.Status.OVERCONFIDENT).any()
+
+
+def errors_of_two_kinds(rng, count, share):
+    """Return errors of unit variance, in odd problems partly smooth ones, and the odd problems' numbers."""
+    white = rng.normal(size=(count, ROWS))
+    mixed = np.sqrt(share) * smooth_noise(rng, count, ROWS, 4) + np.sqrt(1 - share) * white
+    odd = np.arange(count) % 2 == 1
+    return np.where(odd[:, None], mixed, white), odd
+
+
+def true_factor(design, share):
+    """Return the sandwich of smooth and white errors, from the matrices themselves."""
+    back = np.linalg.pinv(design[:, 1:] - design[:, :1])
+    kernel = np.exp(-0.5 * np.square((np.arange(ROWS)[:, None] - np.arange(ROWS)) / 4))
+    matrix = share * kernel + (1 - share) * np.eye(ROWS)
+    return np.sqrt(np.trace(back @ matrix @ back.T) / np.trace(back @ back.T))
+
+
+def test_half_of_the_problems():
+    """Smooth errors in every second problem are told there, and seldom elsewhere."""
+    rng = np.random.default_rng(0)
+    design = smooth_spectra(rng, ROWS, 3)
+    errors, odd = errors_of_two_kinds(rng, 100, 0.6)
+    targets = rng.dirichlet(np.ones(3), 100) @ design.T + 0.02 * errors
+    found = balson.check(design, targets, plain(design, targets))
+    flagged = found.status & balson.Status.OVERCONFIDENT > 0
+    assert flagged[odd].mean() > 0.9
+    assert flagged[~odd].mean() < 0.25
+    assert np.median(found.narrow_each[odd]) == pytest.approx(true_factor(design, 0.6), rel=0.35)
+    assert np.median(found.narrow_each[~odd]) == pytest.approx(1, rel=0.25)
+    assert "in nine problems of ten" in repr(found)
+
+
+@pytest.mark.slow
+def test_half_of_the_problems_in_many_batches():
+    rng = np.random.default_rng(1)
+    factors, shares = [], []
+    for _ in range(40):
+        design = smooth_spectra(rng, ROWS, 3)
+        errors, odd = errors_of_two_kinds(rng, 60, 0.6)
+        known = geometry(design, design)
+        found = narrowness(errors, known, rng.dirichlet(np.ones(3), 60))
+        truth = np.where(odd, true_factor(design, 0.6), 1)
+        factors.append([np.median(found.each[kind] / truth[kind]) for kind in (odd, ~odd)])
+        shares.append([found.overconfident[kind].mean() for kind in (odd, ~odd)])
+    # A factor is known to a fifth or so; the median over problems and batches has a bias of some percent.
+    np.testing.assert_allclose(np.median(factors, 0), 1, atol=0.2)
+    assert np.mean(shares, 0)[0] > 0.9
+    assert np.mean(shares, 0)[1] < 0.15
+
+
+@pytest.mark.slow
+def test_single_targets():
+    """False alarms among 200 white targets of 100 rows, and power where errors are strongly correlated."""
+    rng = np.random.default_rng(6)
+
+    def factors(share, count):
+        found = []
+        for _ in range(count):
+            design = smooth_spectra(rng, 100, 3)
+            errors = np.sqrt(share) * smooth_noise(rng, 1, 100, 4) + np.sqrt(1 - share) * rng.normal(size=(1, 100))
+            back = np.linalg.pinv(design[:, 1:] - design[:, :1])
+            z = errors - errors @ back.T @ (design[:, 1:] - design[:, :1]).T
+            z = z / np.sqrt(np.square(z).sum() / 98)
+            found.append(narrowness(z, geometry(design, design), rng.dirichlet(np.ones(3), 1)).overall)
+        return np.array(found)
+
+    assert np.mean(factors(0.0, 200) > 1.5) <= 0.05
+    assert np.mean(factors(0.8, 60) > 1.5) > 0.9
+
+
+def test_a_single_target():
+    rng = np.random.default_rng(1)
+    design = smooth_spectra(rng, ROWS, 3)
+    curve = design @ [0.5, 0.3, 0.2]
+    for errors, flagged in ((rng.normal(size=ROWS), False), (smooth_noise(rng, 1, ROWS, 4)[0], True)):
+        target = curve + 0.02 * errors
+        found = balson.check(design, target, plain(design, target[None])[0])
+        assert found.narrow_each.shape == (1,)
+        assert found.narrow_each[0] == found.narrow
+        assert bool(found.status[0] & balson.Status.OVERCONFIDENT) is flagged
+        assert "nine problems" not in repr(found)
+
+
+TREND = np.linspace(-1, 1, ROWS)[:, None]
+BASELINE = np.column_stack([np.ones(ROWS), TREND])
+
+
+def with_baselines(rng, errors):
+    design = smooth_spectra(rng, ROWS, 3)
+    theta = rng.dirichlet(np.full(3, 20.0), len(errors))
+    return design, theta @ design.T + 10 * rng.normal(size=(len(errors), 2)) @ BASELINE.T + 0.02 * errors
+
+
+def with_nuisance(design, targets, noise=None, **options):
+    own = {} if noise is None else {"noise": noise}
+    found = plain(design, targets, nuisance=TREND, intercept=True, **own, **options)
+    return balson.check(design, targets, found, nuisance=TREND, intercept=True, **own)
+
+
+def test_nuisance_columns():
+    """Against least squares by hand, where no bound holds theta; the level counts rows less columns."""
+    rng = np.random.default_rng(5)
+    design, targets = with_baselines(rng, rng.normal(size=(50, ROWS)))
+    checked = with_nuisance(design, targets)
+    assert checked.ok
+    assert checked.narrow == pytest.approx(1, abs=0.25)
+    everything = np.column_stack([design[:, 1:] - design[:, :1], BASELINE])
+    left = targets - design[:, 0]
+    left = left - left @ np.linalg.pinv(everything).T @ everything.T
+    level = np.sqrt(np.square(left).sum(1, keepdims=True) / (ROWS - 4))
+    # The noise level is a posterior mean, larger by 1 / (2 ROWS) or so; float32 rows have errors of 1e-6 / 0.02.
+    assert np.corrcoef(checked.residuals.ravel(), (left / level).ravel())[0, 1] > 0.98
+    assert np.square(checked.residuals).mean() == pytest.approx((ROWS - 4) / ROWS, rel=0.05)
+    np.testing.assert_allclose(checked.residuals @ BASELINE, 0, atol=1e-3 * np.sqrt(ROWS))
+    assert abs(checked.left_out_coverage - 0.9) < 0.03
+
+
+@pytest.mark.slow
+def test_nuisance_columns_with_known_noise_gaps_and_smooth_errors():
+    rng = np.random.default_rng(5)
+    design, targets = with_baselines(rng, rng.normal(size=(50, ROWS)))
+    known = with_nuisance(design, targets, noise=0.02)
+    assert known.ok
+    assert np.square(known.residuals).sum(1).mean() == pytest.approx(ROWS - 4, rel=0.1)
+    gappy = targets.copy()
+    gappy[3, 5:9] = np.nan
+    some = with_nuisance(design, gappy, missing="drop")
+    assert some.ok
+    np.testing.assert_allclose(np.nan_to_num(some.residuals[3]) @ BASELINE, 0, atol=1e-2 * np.sqrt(ROWS))
+    design, smooth = with_baselines(rng, rng.normal(size=(50, ROWS)) + 3 * smooth_noise(rng, 50, ROWS, 4))
+    assert with_nuisance(design, smooth).narrow > 1.5
+
+
+def test_nuisance_columns_other_than_those_fitted_are_refused():
+    rng = np.random.default_rng(5)
+    design, trend = rng.normal(size=(8, 3)), np.linspace(-1, 1, 8)[:, None]
+    targets = rng.normal(size=(4, 8))
+    found = plain(design, targets, nuisance=trend, intercept=True)
+    for options in ({}, {"intercept": True}, {"nuisance": trend}):
+        with pytest.raises(
+            ValueError, match=r"the posterior has 2 .* pass nuisance and intercept as to linear_problem"
+        ):
+            balson.check(design, targets, found, **options)
+    with pytest.raises(ValueError, match=r"one \(N, q\) for all problems"):
+        balson.check(design, targets, found, nuisance=np.stack([trend] * 4), intercept=True)
+    with pytest.raises(ValueError, match="nuisance has shape"):
+        balson.check(design, targets, found, nuisance=trend[:5], intercept=True)
 
 
 @pytest.mark.slow

@@ -44,6 +44,11 @@ def test_intervals_hold_after_learning(scene, learned):
     assert error(found, scene.abundances) < 1.03 * error(plain, scene.abundances)
     assert learned.gain > 20
     assert learned.history[learned.chosen].shares["smooth"] > 0.5
+    before, after = learned.narrow
+    assert before > 2
+    assert after < 1.3
+    assert "times as large before" in repr(learned)
+    assert not any("too narrow" in note for note in learned.notes)
 
 
 def test_what_was_learned_serves_other_targets(scene, learned):
@@ -174,6 +179,14 @@ def test_a_row_without_residuals_and_few_problems(scene):
     assert any("fewer than the 60 rows" in note for note in found.notes)
     assert any("too few to hold some out" in note for note in found.notes)
     assert np.isfinite(np.asarray(balson.fit(KEY, found.problem, TG).mean)).all()
+
+
+def test_error_bars_that_stay_too_narrow_are_told():
+    """Levels of rows can't describe smooth errors."""
+    scene = simulate(5, "correlated", num_pixels=60, num_bands=30, num_materials=3)
+    found = quietly(scene.design, scene.targets, noise="rows", rounds=1)
+    assert found.narrow[1] > 1.5
+    assert any("still too narrow by a factor of" in note for note in found.notes)
 
 
 @pytest.mark.parametrize(
