@@ -112,6 +112,19 @@ def test_half_of_the_problems_in_many_batches():
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("rows", [15, ROWS])
+def test_no_problem_of_a_white_batch_is_flagged(rows):
+    """At most in 5 % of 200 batches is there a problem whose error bars are called too narrow."""
+    rng = np.random.default_rng(8)
+    alarms = 0
+    for _ in range(200):
+        design = smooth_spectra(rng, rows, 3)
+        found = narrowness(rng.normal(size=(50, rows)), geometry(design, design), rng.dirichlet(np.ones(3), 50))
+        alarms += found.overconfident.any()
+    assert alarms <= 10
+
+
+@pytest.mark.slow
 def test_single_targets():
     """False alarms among 200 white targets of 100 rows, and power where errors are strongly correlated."""
     rng = np.random.default_rng(6)
