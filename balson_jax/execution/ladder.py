@@ -2,7 +2,7 @@
 
 After each rung the problems whose result can't be trusted are gathered on the host into a smaller batch and climb on:
 one hard problem does not slow ten thousand easy ones. Blocks of fixed sizes (see ``blocks``) keep a new batch, key or
-share of hard problems from compiling anything.
+share of hard problems from compiling anything. Where the host can't see the data, ``masked`` climbs instead.
 """
 
 from __future__ import annotations
@@ -17,16 +17,10 @@ from ..posteriors.posterior import Posterior
 from ..problems.base import Problem
 from ..samplers import Rung, Sampler
 from ..samplers.auto import Outlook
-from ..status import ABOUT_THE_MODEL, Status
-from ..targets import Needs
+from . import masked
 from .blocks import Flat, device_of, fit_by, is_known, with_batch
 from .placement import Placement, placement_of
-
-BEYOND_REMEDY = Status.IMPROPER | Status.ROUNDING
-"""Troubles that no sampler cures."""
-
-SPREAD_ERROR = 1.5
-"""A relative error of a standard deviation above this over the root of the draws asked for sends a problem on."""
+from .verdict import flagged, judge, method_names, needs_of, renamed
 
 
 def fit_problem(key: jax.Array, problem: Problem, method: Sampler) -> Posterior:
@@ -34,10 +28,12 @@ def fit_problem(key: jax.Array, problem: Problem, method: Sampler) -> Posterior:
     rungs = method.rungs(problem)
     placement = placement_of(problem)
     if not rungs or not _can_climb(key, problem, placement):
+        if rungs and method.rungs_inside_jit > 1:
+            return masked.fit_masked(key, problem, method, placement)
         method = method.inside_trace(problem)
         return fit_by(key, problem, method.prepare(problem))
     if math.prod(problem.batch_shape) == 0:
-        return _renamed(fit_by(key, problem, rungs[0].method), method_names(rungs))
+        return renamed(fit_by(key, problem, rungs[0].method), method_names(rungs))
     if placement is None:
         with device_of(problem):
             found = _Climb(key, Flat(problem), rungs, method.target_ess).run()
@@ -55,11 +51,6 @@ def _can_climb(key: jax.Array, problem: Problem, placement: Placement | None) ->
     return placement.splits_problems and is_known(key)
 
 
-def method_names(rungs: list[Rung]) -> tuple[str, ...]:
-    """Return the names of the methods of a ladder."""
-    return tuple(dict.fromkeys(rung.method.name for rung in rungs))
-
-
 class _Climb:
     """The climb of a flattened batch; arrays have one entry per problem."""
 
@@ -68,10 +59,7 @@ class _Climb:
         self.names = method_names(rungs)
         self.count = self.flat.count
         # The optima are found once for all rungs.
-        needs = [rung.method.needs for rung in rungs]
-        needs = Needs(*(any(wanted) for wanted in zip(*needs, strict=True)))
-        self.optimum, self.prior_share, valid = self.flat.prepare(key, needs)
-        self.hopeless = ~valid
+        self.optimum, self.prior_share, self.valid = self.flat.prepare(key, needs_of(rungs))
         self.served = np.zeros(self.count, bool)
         self.draws = np.full(self.count, np.nan)
         self.found: Posterior | None = None
@@ -89,24 +77,18 @@ class _Climb:
             if not len(pending):
                 break
         assert self.found is not None
-        status = np.asarray(self.found.status)
-        short = (np.asarray(self.found.ess) < self.target_ess) & ~self.hopeless & ((status & int(BEYOND_REMEDY)) == 0)
-        status = status | np.where(short, np.int32(Status.BUDGET), np.int32(0))
-        return dataclasses.replace(self.found, status=status)
+        return flagged(self.found, self.valid, self.target_ess)
 
     def _climb(self, number: int, rung: Rung, chosen: np.ndarray) -> np.ndarray:
         """Fit some problems by one method; return which of them need no other."""
         part = self._fit(jax.random.fold_in(self.key, number), chosen, rung.method)
-        status, ess = np.asarray(part.status), np.asarray(part.ess)
-        serves = ((status & ~int(ABOUT_THE_MODEL)) == 0) & (ess >= self.target_ess)
+        serves, final = judge(part, rung, self.target_ess)
         # A result that serves is replaced only by one that serves too.
         stored = serves | ~self.served[chosen]
         self._store(part, chosen, stored)
         self.draws[chosen[stored]] = rung.method.draws_made
         self.served[chosen] |= serves
-        beyond = (status & int(BEYOND_REMEDY)) > 0
-        safe = rung.safe(ess, np.asarray(part.pareto_k)) & _knows_spread(part, self.target_ess)
-        return (serves & safe) | beyond | self.hopeless[chosen]
+        return final | ~self.valid[chosen]
 
     def _outlook(self, pending: np.ndarray) -> Outlook:
         unknown = np.full(len(pending), np.nan)
@@ -119,7 +101,7 @@ class _Climb:
 
     def _fit(self, key: jax.Array, chosen: np.ndarray, method: Sampler) -> Posterior:
         """Return the posterior of some problems."""
-        return _renamed(self.flat.fit(key, chosen, self.optimum, method), self.names)
+        return renamed(self.flat.fit(key, chosen, self.optimum, method), self.names)
 
     def _store(self, part: Posterior, chosen: np.ndarray, wanted: np.ndarray) -> None:
         """Replace the results of those of the chosen problems that are wanted."""
@@ -136,19 +118,3 @@ class _Climb:
             return whole
 
         self.found = jax.tree.map(put, self.found, part)
-
-
-def _knows_spread(part: Posterior, target_ess: float) -> np.ndarray:
-    """Return for which problems standard deviations are known as well as so many effective draws would tell them.
-
-    Weights that go with squared deviations leave the spread less certain than the effective number says.
-    """
-    with np.errstate(all="ignore"):
-        relative = np.asarray(part.std_stderr) / np.asarray(part.std)
-    return np.asarray(~(relative > SPREAD_ERROR / math.sqrt(target_ess)).any(-1))
-
-
-def _renamed(part: Posterior, names: tuple[str, ...]) -> Posterior:
-    """Return a posterior by one method as one by a ladder of methods."""
-    choice = np.full(np.shape(part.choice), names.index(part.methods[0]), np.int32)
-    return dataclasses.replace(part, choice=choice, methods=names)

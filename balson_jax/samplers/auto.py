@@ -66,6 +66,9 @@ class Rung(NamedTuple):
       promising: which of the pending problems it may serve, from their ``Outlook``.
       safe: for which problems its result needs no better one, from effective draws and Pareto k. (A result must also
         have status ``OK`` and enough effective draws.)
+
+    Inside ``jit`` both functions get arrays of JAX's, and ``outlook.method`` can only be compared with a name: write
+    them with operators, which serve both.
     """
 
     method: Sampler
@@ -87,25 +90,35 @@ class Auto(Sampler):
     ``posterior.method`` tells which was used. Problems that no method could serve are flagged in ``status``: with
     ``BUDGET`` if there were fewer effective draws than asked for.
 
-    Where the choice can't depend on the data, inside ``jit``, ``vmap`` or ``grad``, or where several devices divide the
-    draws of a problem, it is ``TG()`` for linear problems up to 32 components, ``HitAndRun()`` above, and ``IS()`` for
-    models.
+    Where the host can't see the data, inside ``jit``, ``vmap`` or ``grad``, or where several devices divide the draws
+    of a problem, it is one method for all: ``TG()`` for linear problems up to 32 components, ``HitAndRun()`` above, and
+    ``IS()`` for models. ``Auto(rungs_inside_jit=4)`` climbs there too, by the same rules. The whole ladder is then part
+    of the program, which takes longer to compile, and a rung is computed only for problems that need it. Under ``vmap``
+    every rung is computed for every problem: pass a batch to ``fit`` instead. Values of the prior are not known there,
+    so chains move along straight lines (see ``HitAndRun.walls``).
 
     Attributes:
       target_ess: how many effective draws each problem is to have.
       match: rule for the precision of the approximating Dirichlet (see ``dirichlet.from_moments``).
       keep: how many draws the posterior keeps, for intervals, samples and predictions: a power of two, or 0 for none.
+      rungs_inside_jit: how many methods of the ladder may be tried where the host can't see the data. 1, the default,
+        is the one method above. For linear problems up to 64 components 2 means ``TG`` with 2048 or 8192 draws; 3 adds
+        65 536, and 4 adds ``HitAndRun``, so that derivatives end. For others 2 means ``IS``, then ``HitAndRun``.
     """
 
     target_ess: float = dataclasses.field(default=400.0, metadata={"static": True})
     match: dirichlet.MatchRule = dataclasses.field(default="ratio", metadata={"static": True})
     keep: int = dataclasses.field(default=DEFAULT_KEEP, metadata={"static": True})
+    rungs_inside_jit: int = dataclasses.field(default=1, metadata={"static": True, "min": 1})
 
     name = "auto"
 
     def prepare(self, problem: Problem) -> Self:
-        """Return the method, or raise ``ValueError`` if ``target_ess`` is out of range."""
+        """Return the method, or raise ``ValueError`` if ``target_ess`` or ``rungs_inside_jit`` is out of range."""
         require_target_ess(self.target_ess)
+        most = len(self.rungs(problem)) if self.rungs_inside_jit > 1 else 1
+        if self.rungs_inside_jit > most:
+            raise ValueError(f"rungs_inside_jit={self.rungs_inside_jit}, but this problem's ladder has {most} rungs")
         return super().prepare(problem)
 
     def rungs(self, problem: Problem) -> list[Rung]:

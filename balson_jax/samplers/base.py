@@ -88,6 +88,9 @@ class Sampler(abc.ABC):
     target_ess: Any = 0.0
     """Effective draws below which a result of a ladder of methods does not serve (see ``rungs``)."""
 
+    rungs_inside_jit: int = 1
+    """How many rungs to climb inside ``jit``, where all are part of the program; with 1, ``inside_trace`` chooses."""
+
     has_evidence: ClassVar[bool] = True
     """Whether ``log_evidence`` is estimated; if not it is NaN."""
 

@@ -124,7 +124,7 @@ def importance(
     nothing = running.empty(count, target.sizes(logs), plan.sizes, target.prior.dtype)
     if plan.used is not None:
         used = plan.used // (plan.replicates * plan.chunk_size)
-        found = lax.fori_loop(0, used, lambda chunk, moments: running.merge(moments, moments_of(chunk)), nothing)
+        found = lax.fori_loop(0, used, lambda chunk, moments: step(moments, chunk)[0], nothing)
     elif plan.num_chunks == 1:
         found = jax.checkpoint(moments_of)(0)
     else:
