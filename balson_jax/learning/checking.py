@@ -12,7 +12,6 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from scipy import special
 
 from .. import validation
 from ..posteriors.posterior import Posterior
@@ -171,11 +170,13 @@ def _correlation(z: np.ndarray) -> np.ndarray:
 
 def _p_value(z: np.ndarray) -> np.ndarray:
     """Return p-values of the lag-one correlation of residuals, whose standard error is about one over root N."""
+    from scipy.special import ndtr  # slow to import
+
     known, counts = np.nan_to_num(z), ~np.isnan(z)
     pairs = np.maximum((counts[:, 1:] & counts[:, :-1]).sum(1), 1)
     squares = np.maximum(np.square(known).sum(1) / np.maximum(counts.sum(1), 1), np.finfo(float).tiny)
     correlation = (known[:, 1:] * known[:, :-1]).sum(1) / pairs / squares
-    return 2 * special.ndtr(-np.abs(correlation) * np.sqrt(pairs))
+    return 2 * ndtr(-np.abs(correlation) * np.sqrt(pairs))
 
 
 def _left_out(
@@ -191,6 +192,8 @@ def _left_out(
     Kept draws are weighted by one over the row's likelihood (Gelfand, Dey and Chang 1992); weights are cut at ten times
     their mean. ``spare`` are nuisance columns, ``(N, q)``, whose coefficients are drawn with theta.
     """
+    from scipy.special import ndtr
+
     several = np.unique(np.linspace(0, len(data) - 1, min(len(data), LEFT_OUT_PROBLEMS)).astype(int))
     draws, weights = np.asarray(found.draws, np.float64), np.asarray(found.draw_weights, np.float64)
     if found.nuisance is not None:
@@ -201,5 +204,5 @@ def _left_out(
         away = (data[i] - draws[i] @ columns.T) / levels[i]
         own = weights[i][:, None] * np.exp(np.minimum(0.5 * np.square(away), 50))
         own = np.minimum(own, 10 * own.mean(0))
-        below[place] = (own * special.ndtr(away)).sum(0) / own.sum(0)
+        below[place] = (own * ndtr(away)).sum(0) / own.sum(0)
     return np.where(missing[several], np.nan, below)

@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from scipy import special
 
 from .. import dirichlet
 from ..execution.judging import narrow_factor
@@ -201,6 +200,8 @@ class Work:
 
     def _concentrations(self, found: Posterior) -> np.ndarray:
         """Return the concentrations that make the mean of ``ln omega`` likeliest."""
+        from scipy import special  # slow to import
+
         if not self.learns_prior:
             return self.plain.prior
         good = self.train & _sampled_well(found)

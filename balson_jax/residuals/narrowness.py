@@ -19,7 +19,6 @@ import dataclasses
 from typing import NamedTuple
 
 import numpy as np
-from scipy import special
 
 from . import covariance as covariances
 from .covariance import Covariance
@@ -164,6 +163,8 @@ def _shrunk(levels: np.ndarray, own: np.ndarray, size: int) -> np.ndarray:
       own: the probability of each amount, ``(B, amounts)``.
       size: number of residuals of a problem.
     """
+    from scipy import special  # slow to import
+
     levels = levels - special.digamma(size / 2) + np.log(size / 2)
     mine = (own * levels).sum(1)
     chance = special.polygamma(1, size / 2)
