@@ -71,7 +71,9 @@ def compare(problems: Batch, found: balson.Posterior, index: int, budget: int) -
     """Return the comparison of one fit with its truth."""
     fit = {name: np.atleast_1d(np.asarray(getattr(found, name)[index], float)) for name in QUANTITIES}
     own = {name: np.atleast_1d(np.asarray(getattr(found, f"{name}_stderr")[index], float)) for name in QUANTITIES}
-    wanted = {name: KNOWN * own[name] + ROUNDED * np.abs(fit[name]) for name in QUANTITIES if np.isfinite(fit[name]).all()}
+    wanted = {
+        name: KNOWN * own[name] + ROUNDED * np.abs(fit[name]) for name in QUANTITIES if np.isfinite(fit[name]).all()
+    }
     truth = true_posterior(problems, index, wanted, budget)
     z, known = {}, truth is not None
     for name in wanted:

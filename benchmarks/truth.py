@@ -47,7 +47,10 @@ class Likelihood:
     def __call__(self, omega: np.ndarray) -> np.ndarray:
         """Return log-likelihoods of draws ``(n, K)``."""
         factor, projection, rest = self._reduced
-        return self.of_half_squares(rest + 0.5 * np.square(projection - omega @ factor.T).sum(-1))
+        half_square = np.full(len(omega), rest)
+        for row, value in zip(factor, projection, strict=True):
+            half_square += 0.5 * np.square(value - omega @ row)
+        return self.of_half_squares(half_square)
 
     @property
     def _reduced(self) -> tuple[np.ndarray, np.ndarray, float]:
@@ -91,7 +94,7 @@ class Truth:
 
 def quadrature(likelihood: Likelihood, alpha: np.ndarray, maps: np.ndarray) -> Truth:
     """Return the truth of two or three components. The error is the difference of two rules."""
-    fine, coarse = (_integrated(likelihood, alpha, maps, order) for order in (10, 8))
+    fine, coarse = (_integrated(likelihood, alpha, maps, order) for order in (8, 6))
     return Truth(*fine, *(np.abs(a - b) for a, b in zip(fine, coarse, strict=True)), "quadrature")
 
 
@@ -115,10 +118,7 @@ def _integrated(likelihood: Likelihood, alpha: np.ndarray, maps: np.ndarray, ord
         log_omega = np.stack(logs, -1).reshape(-1, 3)
         log_weight = (outer[:, None] + inner).ravel()
     omega = np.exp(log_omega)
-    half_square = np.zeros(len(omega))
-    for row, value in zip(columns, target, strict=True):
-        half_square += 0.5 * np.square(value - omega @ row)
-    return weighted(likelihood.of_half_squares(half_square) + log_weight, omega @ maps.T)
+    return weighted(likelihood(omega) + log_weight, omega @ maps.T)
 
 
 def weighted(log_weights: np.ndarray, theta: np.ndarray) -> tuple[np.ndarray, np.ndarray, float]:

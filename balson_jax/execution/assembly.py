@@ -19,6 +19,9 @@ from ..weighting.estimate import Estimate
 EVIDENCE_ROUNDING = 8
 """Rounding errors of a log-evidence, which sums a few large terms, in units of the last place."""
 
+TYPICAL_ROUNDING = 1 / 32
+"""Typical rounding errors of residuals as a share of their bound, which is eight units in the last place of all data."""
+
 DOMINATED_NATS = 5.0
 """The prior dominates where the mean loses this many nats more than one for each component that data can tell ..."""
 
@@ -45,6 +48,8 @@ def posterior_of(key: jax.Array, problem: Problem, target: Target, found: Estima
     def scaled(value):
         return trusted(_expanded(total, value) * value)
 
+    # Residuals that are off by some share of the noise level move a mean by at most as many standard deviations.
+    off = TYPICAL_ROUNDING * target.rounding[:, None] * jnp.sqrt(theta.variance[:, :num_params])
     diagnostics = _diagnostics(target, found, alpha, method)
     residual, least, dominated = _residuals(target, omega.mean)
     status = diagnostics.pop("status") | jnp.where(dominated, Status.PRIOR_DOMINATES, 0)
@@ -65,8 +70,8 @@ def posterior_of(key: jax.Array, problem: Problem, target: Target, found: Estima
         theta=scaled(constraint.unlift(dirichlet.mode(alpha))),
         mean=scaled(theta.mean[:, :num_params]),
         std=scaled(jnp.sqrt(theta.variance[:, :num_params])),
-        mean_stderr=scaled(theta.mean_stderr[:, :num_params]),
-        std_stderr=scaled(theta.std_stderr[:, :num_params]),
+        mean_stderr=scaled(jnp.hypot(theta.mean_stderr[:, :num_params], off)),
+        std_stderr=scaled(jnp.hypot(theta.std_stderr[:, :num_params], off)),
         dirichlet_misfit=trusted(_misfit(alpha, omega.variance)),
         residual=trusted(residual),
         least_residual=trusted(least),
@@ -105,6 +110,10 @@ def _diagnostics(target: Target, found: Estimate, alpha: jax.Array, method: Samp
     if not method.is_chain:
         known["rhat"] = jnp.ones_like(found.ess)
     rounding = EVIDENCE_ROUNDING * jnp.finfo(found.ess.dtype).eps * jnp.abs(known["log_evidence"])
+    # A residual r that is off by e, both in units of the noise level, changes the log-likelihood by r e.
+    level = target.noise.likeliest_level(target.num_rows, target.base)
+    residual = jnp.sqrt(2 * jnp.maximum(target.base, 0)) / level
+    rounding = rounding + jnp.where(target.rounding > 0, TYPICAL_ROUNDING * target.rounding * residual, 0)
     return known | {
         "log_evidence_stderr": known["log_evidence_stderr"] + rounding,
         "acceptance_rate": jnp.where(target.unbounded, jnp.nan, known["acceptance_rate"]),

@@ -23,6 +23,10 @@ from ..problems.noise import Noise
 from ..problems.noise_posterior import NoisePosterior, NoiseQuantiles
 
 
+MAX_ROUNDING = 2.0
+"""Residuals whose rounding may exceed this multiple of the noise level move the answer by about its own spread."""
+
+
 class Needs(NamedTuple):
     """Facts about a problem that a method requires beforehand.
 
@@ -101,7 +105,7 @@ class Target(abc.ABC):
       valid: whether all numbers of the problem are in their domain, ``(B,)``.
       improper: whether the fit is perfect and the noise unknown, so that there is no posterior, ``(B,)``.
       unbounded: True if no positive lower bound of half-squares is known and the noise is unknown, ``(B,)``.
-      rounded: whether the rounding of the data may move the answer by about its own spread, ``(B,)``.
+      rounding: bound of the error of residuals from the rounding of the data: its length over the noise level, ``(B,)``.
       prior: concentrations, ``(B, K)``, or ``(K,)`` if shared.
       constraint: on theta.
     """
@@ -113,7 +117,7 @@ class Target(abc.ABC):
     valid: jax.Array
     improper: jax.Array
     unbounded: jax.Array
-    rounded: jax.Array
+    rounding: jax.Array
     prior: jax.Array
     constraint: Constraint = dataclasses.field(metadata={"static": True})
 
@@ -135,6 +139,11 @@ class Target(abc.ABC):
     def shape(self) -> tuple[int, int]:
         """The numbers B of problems and K of components."""
         return self.base.shape[0], self.prior.shape[-1]
+
+    @property
+    def rounded(self) -> jax.Array:
+        """Whether the rounding of the data may move the answer by about its own spread, ``(B,)``."""
+        return self.rounding > MAX_ROUNDING
 
     @property
     def full_prior(self) -> jax.Array:

@@ -145,8 +145,8 @@ def linear_target(problem: LinearProblem, optimum: Optimum) -> LinearTarget:
         # Rounding hides a smaller half-square.
         floor = 0.5 * jnp.square(2 * rounding(problem))
         base, improper = problem.noise.floored(square_total * (half_square - multipliers @ omega), floor)
-        rounded = rounding(problem) > 2 * problem.noise.likeliest_level(problem.num_rows, base)
-        common = common_fields(problem, base, improper=improper, unbounded=jnp.bool_(False), rounded=rounded)
+        rounded = rounding(problem) / problem.noise.likeliest_level(problem.num_rows, base)
+        common = common_fields(problem, base, improper=improper, unbounded=jnp.bool_(False), rounding=rounded)
         own = {"multipliers": multipliers, "square_total": square_total, "nuisance": None}
         if problem.nuisance is not None:
             own["nuisance"] = dataclasses.replace(problem.nuisance, slope=problem.total * problem.nuisance.slope)

@@ -99,7 +99,9 @@ def model_target(problem: ModelProblem, optimum: Optimum) -> ModelTarget:
         # Where a perfect fit would be infinitely likely, the fit of the prior's mean is the reference; it is no bound.
         middle = lax.stop_gradient(problem.half_square(dirichlet.mean(problem.prior)))
         base = jnp.where(unbounded, jnp.where(middle > 0, middle, 1), bound)
-        return common_fields(problem, base, improper=jnp.bool_(False), unbounded=unbounded, rounded=jnp.bool_(False))
+        return common_fields(
+            problem, base, improper=jnp.bool_(False), unbounded=unbounded, rounding=jnp.zeros_like(base)
+        )
 
     assert optimum.bound is not None
     common = problem.vmap(one, lax.stop_gradient(optimum.bound))

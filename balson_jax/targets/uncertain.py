@@ -167,9 +167,9 @@ def uncertain_target(problem: UncertainProblem, optimum: Optimum) -> UncertainTa
         level = jnp.sqrt(found.variances @ found.shares + problem.added)
         size = jnp.sqrt(jnp.square(problem.target).sum() + 2 * problem.rest)
         columns = problem.total * jnp.sqrt(jnp.square(problem.design).sum(0).max())
-        rounded = 8 * jnp.finfo(problem.dtype).eps * (size + columns) > 2 * level
+        rounded = 8 * jnp.finfo(problem.dtype).eps * (size + columns) / level
         no = jnp.bool_(False)
-        return common_fields(problem, base, improper=no, unbounded=no, rounded=rounded), found.log_integral
+        return common_fields(problem, base, improper=no, unbounded=no, rounding=rounded), found.log_integral
 
     common, peak = problem.vmap(one, omega)
     return UncertainTarget(
