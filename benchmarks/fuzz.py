@@ -98,16 +98,16 @@ def true_posterior(problems: Batch, index: int, wanted: dict[str, np.ndarray], b
     level = None if problems.level is None else float(problems.level[index])
     noise = {"shape": float(problems.shape[index]), "scale": float(problems.scale[index])}
     likelihood = exact.Likelihood(columns[rows], problems.target[index, rows].astype(float), level, **noise)
-    if len(alpha) <= 3:
-        return exact.quadrature(likelihood, alpha, maps)
     rng = np.random.default_rng([index, *map(ord, problems.constraint)])
     log_likelihood = likelihood(exact.prior_draws(rng, alpha, 4096))
     weights = np.exp(log_likelihood - log_likelihood.max())
     share = weights.mean() ** 2 / np.square(weights).mean()
-    if share > 0.3:
+    if share > 0.2:
         truth = exact.product_rule(likelihood, alpha, maps)
         if suffices(truth, wanted):
             return truth
+    if len(alpha) <= 3:
+        return exact.quadrature(likelihood, alpha, maps)
     if share < 0.01:
         return None
     sums = exact.Sums(maps @ (alpha / alpha.sum()))
@@ -158,7 +158,7 @@ def stratum(size: int, constraint: str, kind: str, count: int, batches: int, fir
     """Return a row of the table, and the texts of the problems that are beyond."""
     trusted, comparisons = 0, []
     for number in range(first, first + batches):
-        status, found = compared(batch(size, constraint, kind, number, count), seed=number)
+        _, found = compared(batch(size, constraint, kind, number, count), seed=number)
         trusted += len(found)
         comparisons += found
     largest = [max([c.z.get(name, np.nan) for c in comparisons], key=_or_zero, default=np.nan) for name in QUANTITIES]

@@ -15,6 +15,10 @@ NODES = 250_000
 """Largest number of nodes of a product rule."""
 
 
+NEGLIGIBLE = 50.0
+"""Nodes that are so many nats below the highest are left out."""
+
+
 @dataclasses.dataclass(frozen=True)
 class Likelihood:
     """The Gaussian likelihood of N rows, of a known level, or integrated over an inverse-gamma prior of the variance.
@@ -112,8 +116,14 @@ def _integrated(likelihood: Likelihood, alpha: np.ndarray, maps: np.ndarray, ord
         residual = target - np.outer(u, columns[:, 0]) - np.outer(rest, columns[:, 2])
         slope = np.outer(rest, columns[:, 1] - columns[:, 2])
         square = np.square(slope).sum(-1)
+        # Outer nodes whose best inner point has a negligible density are left out.
         centre = np.clip((slope * residual).sum(-1) / np.where(square > 0, square, 1), 0, 1)
-        log_v, log_other, inner = panels(np.where(square > 0, centre, 0.5), alpha[1:2], alpha[2:], order)
+        centre = np.where(square > 0, centre, 0.5)
+        best_square = 0.5 * np.square(residual - slope * centre[:, None]).sum(-1)
+        height = likelihood.of_half_squares(best_square) + outer
+        some = height > height.max() - NEGLIGIBLE
+        log_u, log_rest, outer = (part[some] for part in (log_u, log_rest, outer))
+        log_v, log_other, inner = panels(centre[some], alpha[1:2], alpha[2:], order)
         logs = np.broadcast_to(log_u[:, None], log_v.shape), log_rest[:, None] + log_v, log_rest[:, None] + log_other
         log_omega = np.stack(logs, -1).reshape(-1, 3)
         log_weight = (outer[:, None] + inner).ravel()
@@ -141,7 +151,7 @@ def panels(centre: np.ndarray, a: np.ndarray, b: np.ndarray, order: int) -> tupl
     a, b = float(np.squeeze(a)), float(np.squeeze(b))
     low, high = (14 + np.geomspace(1, 45 / min(power, 1), 14) for power in (a, b))
     grid = np.concatenate([-low[::-1], np.arange(-14.0, 14.5, 1.0), high])
-    steps = np.geomspace(1e-12, 0.5, 36)
+    steps = np.geomspace(1e-11, 0.5, 28)
     near = centre[:, None] + np.concatenate([-steps, [0.0], steps])
     near = np.where((near > 1e-14) & (near < 1 - 1e-14), near, np.nan)
     with np.errstate(invalid="ignore"):

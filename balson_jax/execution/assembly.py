@@ -14,13 +14,13 @@ from ..problems.base import Problem
 from ..samplers import Sampler
 from ..status import Status
 from ..targets import Target
-from ..weighting.estimate import Estimate
+from ..weighting.estimate import Estimate, Moment
 
 EVIDENCE_ROUNDING = 8
 """Rounding errors of a log-evidence, which sums a few large terms, in units of the last place."""
 
 TYPICAL_ROUNDING = 1 / 32
-"""Typical rounding errors of residuals as a share of their bound, which is eight units in the last place of all data."""
+"""Typical rounding errors of residuals as a share of their bound, eight units in the last place of the data."""
 
 DOMINATED_NATS = 5.0
 """The prior dominates where the mean loses this many nats more than one for each component that data can tell ..."""
@@ -48,8 +48,7 @@ def posterior_of(key: jax.Array, problem: Problem, target: Target, found: Estima
     def scaled(value):
         return trusted(_expanded(total, value) * value)
 
-    # Residuals that are off by some share of the noise level move a mean by at most as many standard deviations.
-    off = TYPICAL_ROUNDING * target.rounding[:, None] * jnp.sqrt(theta.variance[:, :num_params])
+    off = _rounding_errors(target, theta)[:, :num_params]
     diagnostics = _diagnostics(target, found, alpha, method)
     residual, least, dominated = _residuals(target, omega.mean)
     status = diagnostics.pop("status") | jnp.where(dominated, Status.PRIOR_DOMINATES, 0)
@@ -119,6 +118,16 @@ def _diagnostics(target: Target, found: Estimate, alpha: jax.Array, method: Samp
         "acceptance_rate": jnp.where(target.unbounded, jnp.nan, known["acceptance_rate"]),
         "status": status,
     }
+
+
+def _rounding_errors(target: Target, theta: Moment) -> jax.Array:
+    """Return typical rounding errors of means and standard deviations, ``(B, n)``.
+
+    Residuals that are off by some share of the noise level move a mean by at most as many standard deviations. Draws
+    are themselves rounded: a component near one can't vary by less than the last digit tells.
+    """
+    of_data = TYPICAL_ROUNDING * target.rounding[:, None] * jnp.sqrt(theta.variance)
+    return jnp.hypot(of_data, 0.5 * jnp.finfo(theta.mean.dtype).eps * jnp.abs(theta.mean))
 
 
 def _residuals(target: Target, mean: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:

@@ -43,11 +43,12 @@ def judge(part: Posterior, rung: Rung, target_ess: float) -> Verdict:
 def _knows_spread(part: Posterior, target_ess: float) -> Any:
     """Return for which problems standard deviations are known as well as so many effective draws would tell them.
 
-    Weights that go with squared deviations leave the spread less certain than the effective number says.
+    Weights that go with squared deviations leave the spread less certain than the effective number says. No method
+    knows a spread better than to the last digit of the mean.
     """
-    with np.errstate(all="ignore"):
-        relative = part.std_stderr / part.std
-    return ~(relative > SPREAD_ERROR / math.sqrt(target_ess)).any(-1)
+    last_digit = float(np.finfo(part.mean.dtype).eps) * abs(part.mean)
+    relative = SPREAD_ERROR / math.sqrt(target_ess) * part.std
+    return ~((part.std_stderr > relative) & (part.std_stderr > last_digit)).any(-1)
 
 
 def flagged(found: Posterior, valid: Any, target_ess: float) -> Posterior:

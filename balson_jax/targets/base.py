@@ -22,7 +22,6 @@ from ..problems.constraints import Constraint
 from ..problems.noise import Noise
 from ..problems.noise_posterior import NoisePosterior, NoiseQuantiles
 
-
 MAX_ROUNDING = 2.0
 """Residuals whose rounding may exceed this multiple of the noise level move the answer by about its own spread."""
 
@@ -105,7 +104,7 @@ class Target(abc.ABC):
       valid: whether all numbers of the problem are in their domain, ``(B,)``.
       improper: whether the fit is perfect and the noise unknown, so that there is no posterior, ``(B,)``.
       unbounded: True if no positive lower bound of half-squares is known and the noise is unknown, ``(B,)``.
-      rounding: bound of the error of residuals from the rounding of the data: its length over the noise level, ``(B,)``.
+      rounding: bound of the error of residuals from the rounding of the data, in units of the noise level, ``(B,)``.
       prior: concentrations, ``(B, K)``, or ``(K,)`` if shared.
       constraint: on theta.
     """

@@ -124,6 +124,17 @@ def _square_distance(fitted: jax.Array, centre: jax.Array) -> jax.Array:
     return functools.reduce(jnp.add, terms)
 
 
+def _slackened(multipliers: jax.Array, omega: jax.Array, largest: jax.Array) -> jax.Array:
+    """Return multipliers whose product with a point is at most so large, for one problem.
+
+    At the optimum a component is zero, or its multiplier is: products are rounding errors. Where they exceed the
+    half-square, the bound would be negative. To raise it alone would raise all half-squares.
+    """
+    gap = multipliers @ omega
+    share = jnp.clip(largest / jnp.where(gap > 0, gap, 1), 0, 1)
+    return jnp.where(omega > 0, lax.stop_gradient(share) * multipliers, multipliers)
+
+
 @find_optimum.register
 def _(problem: LinearProblem, key: jax.Array, needs: Needs) -> Optimum:
     return Optimum(simplex_optima(problem), None)
@@ -144,7 +155,11 @@ def linear_target(problem: LinearProblem, optimum: Optimum) -> LinearTarget:
         square_total = jnp.square(problem.total)
         # Rounding hides a smaller half-square.
         floor = 0.5 * jnp.square(2 * rounding(problem))
-        base, improper = problem.noise.floored(square_total * (half_square - multipliers @ omega), floor)
+        bound = square_total * (half_square - multipliers @ omega)
+        base, improper = problem.noise.floored(bound, floor)
+        multipliers = jnp.where(
+            base > bound, _slackened(multipliers, omega, half_square - base / square_total), multipliers
+        )
         rounded = rounding(problem) / problem.noise.likeliest_level(problem.num_rows, base)
         common = common_fields(problem, base, improper=improper, unbounded=jnp.bool_(False), rounding=rounded)
         own = {"multipliers": multipliers, "square_total": square_total, "nuisance": None}
