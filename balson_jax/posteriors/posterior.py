@@ -50,8 +50,8 @@ class Posterior(Diagnostics):
       theta: its sparse mode, as theta: the paper's point estimate, ``(..., P)``.
       mean: posterior mean of theta, from all weighted draws, ``(..., P)``.
       std: posterior standard deviation of theta, from all weighted draws, ``(..., P)``.
-      mean_stderr: Monte Carlo standard error of ``mean``, ``(..., P)``.
-      std_stderr: Monte Carlo standard error of ``std``, ``(..., P)``; NaN where a method does not know it. Of ``RS`` it
+      mean_stderr: Monte Carlo standard error of ``mean``, with typical rounding errors, ``(..., P)``.
+      std_stderr: the same of ``std``, ``(..., P)``; NaN where a method does not know it. Of ``RS`` it
         assumes tails no heavier than a normal distribution's.
       dirichlet_misfit: the largest factor by which a variance of omega differs from that of the approximating
         Dirichlet; 1 if all agree. Where it is large, ``alpha`` and ``theta`` describe the posterior poorly; means,
