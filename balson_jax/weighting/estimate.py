@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -86,8 +86,8 @@ class Estimate(Diagnostics):
 def from_replicates(parts: Moments, log_peak: jax.Array, num_draws: int, inverse_bound: jax.Array) -> Estimate:
     """Return the estimate from weighted draws, given as moments of independent replicates along a leading axis.
 
-    Standard errors come from the spread between the replicates, which holds for quasi-random draws too, and from the
-    weights (see ``dependable``).
+    Standard errors come from the spread between the replicates, which holds for quasi-random draws too. All quantities
+    of a problem tell together how exact its draws are (see ``dependable``).
 
     Args:
       parts: the moments.
@@ -114,10 +114,12 @@ def from_replicates(parts: Moments, log_peak: jax.Array, num_draws: int, inverse
     is_harmless = is_harmless | ((moments.peak - log_mean_weight < math.log(FLAT)) & (moments.count >= FLAT_COUNT))
     k = jnp.where(is_harmless, jnp.minimum(k, 0), k)
     draws, draw_weights = reservoir.gather(parts.kept, scale / moments.mass)
+    errors = {name: _errors(name, parts, moments, math.sqrt(correction) * share) for name in moments.mean}
+    gain = _gain(errors, ess, evidence_square, weight_square)
     return Estimate(
-        moments={name: _moment(name, parts, moments, math.sqrt(correction) * share, ess) for name in moments.mean},
+        moments={name: _moment(name, moments, own, gain / jnp.maximum(ess, 1)) for name, own in errors.items()},
         log_evidence=log_peak + log_mean_weight,
-        log_evidence_stderr=jnp.sqrt(dependable(evidence_square, weight_square)),
+        log_evidence_stderr=jnp.sqrt(dependable(evidence_square, gain * weight_square)),
         acceptance_rate=acceptance_rate,
         ess=ess,
         pareto_k=k,
@@ -136,35 +138,50 @@ def dependable(between: jax.Array, within: jax.Array) -> jax.Array:
     """Return a squared standard error that is not small by chance.
 
     The spread between R replicates has R - 1 degrees of freedom. With eight replicates the error of a mean exceeds six
-    such standard errors once in 2,000 times (Student's t), because the spread is sometimes small by chance. As many
-    independent draws would have an error that is known from their weights alone, to many digits. The mean of both
-    squares leaves one case in four million, and is right for independent draws. Quasi-random draws are often more
-    exact than it says, and never told to be more than a factor of 1.4 more exact than independent ones. Where weights
-    go with the averaged quantity, the replicates' spread is the larger one and counts alone.
+    such standard errors once in 2,000 times (Student's t), because the spread is sometimes small by chance. The other
+    quantities of the same problem have errors too. As multiples of those of independent draws, which the weights tell,
+    they are about as large; their mean square has several times as many degrees of freedom. A squared error counts
+    a quarter by itself and the rest by what the others suggest; all by itself where it is the larger one.
 
     Args:
       between: squared standard error from the spread between replicates.
-      within: that of as many independent draws.
+      within: that of as many independent draws, times the mean ratio of both over all quantities of the problem.
     """
-    return jnp.maximum(between, 0.5 * (between + within))
+    return jnp.maximum(between, 0.25 * between + 0.75 * within)
 
 
-def _moment(name: str, parts: Moments, moments: Moments, share: jax.Array, ess: jax.Array) -> Moment:
-    """Return the moment of a quantity. Its errors are deviations of replicates, weighted by shares ``(R, B)``.
+def _errors(name: str, parts: Moments, moments: Moments, share: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """Return errors of a mean in standard deviations, and of a variance relative to it, ``(R, B, n)`` each.
 
-    Independent draws would have a mean with the variance ``variance / ess``, and a variance with ``2 variance^2 / ess``
-    if they are about normal.
+    They are deviations of replicates, weighted by shares ``(R, B)``.
     """
     mean, variance = moments.mean[name], moments.variance(name)
     away = parts.mean[name] - mean
     own_mass = jnp.where(parts.mass > 0, parts.mass, 1)[..., None]
     own_variance = parts.spread[name] / own_mass + jnp.square(away)
-    share = share[..., None]
-    # Relative to the variance, whose square may underflow.
+    scale, share = jnp.where(variance > 0, variance, 1), share[..., None]
+    return share * away / jnp.sqrt(scale), share * (own_variance - variance) / scale
+
+
+def _gain(errors: dict[str, Any], ess: jax.Array, evidence: jax.Array, independent: jax.Array) -> jax.Array:
+    """Return the mean ratio of squared errors to those of independent draws, over all quantities, ``(B,)``.
+
+    Independent draws have a mean with the relative variance ``1 / ess``, and a variance with ``2 / ess`` if they are
+    about normal.
+    """
+    means, variances = (jnp.concatenate(own, -1) for own in zip(*errors.values(), strict=True))
+    both = jnp.concatenate([jnp.square(means).sum(0), 0.5 * jnp.square(variances).sum(0)], -1) * ess[:, None]
+    known = independent * ess > 1e-3  # nearly equal weights tell nothing
+    of_evidence = jnp.where(known, evidence / jnp.where(known, independent, 1), both.mean(-1))
+    return (both.sum(-1) + of_evidence) / (both.shape[-1] + 1)
+
+
+def _moment(name: str, moments: Moments, errors: tuple[jax.Array, jax.Array], within: jax.Array) -> Moment:
+    """Return the moment of a quantity, given its relative errors and their expected square for the mean, ``(B,)``."""
+    mean, variance = moments.mean[name], moments.variance(name)
     scale = jnp.where(variance > 0, variance, 1)
-    within = 1 / jnp.maximum(ess, 1)[:, None]
-    mean_errors = _scaled(share * away / jnp.sqrt(scale), within) * jnp.sqrt(scale)
-    return Moment(mean, variance, mean_errors, scale * _scaled(share * (own_variance - variance) / scale, 2 * within))
+    of_mean, of_variance = (_scaled(own, factor * within[:, None]) for own, factor in zip(errors, (1, 2), strict=True))
+    return Moment(mean, variance, of_mean * jnp.sqrt(scale), of_variance * scale)
 
 
 def _scaled(errors: jax.Array, within: jax.Array) -> jax.Array:
