@@ -19,6 +19,7 @@ TARGETS = data.targets(jax.random.key(1), 16)
 PRIOR = jnp.linspace(0.4, 2.0, 3)
 METHODS = {
     "auto": balson.Auto(),
+    "climb": balson.Auto(target_ess=1000.0, rungs_inside_jit=2),  # 2048 draws don't serve
     "is": balson.IS(num_draws=4096),
     "isirs": balson.ISIRS(num_draws=2048, rounds=2),
     "rs": balson.RS(num_draws=1000),
@@ -48,6 +49,8 @@ def results(thorough: bool) -> dict[str, balson.Posterior]:
         found["single-draws-8"] = balson.fit(KEY, parallel.shard(single, mesh_of(8)), METHODS["is"])
         found["auto-problems-8"] = balson.fit(KEY, parallel.shard(batch, mesh_of(8)), METHODS["auto"])
         assert found["auto-problems-8"].mean.sharding.spec[0] == "devices"
+        found["climb-problems-8"] = balson.fit(KEY, parallel.shard(batch, mesh_of(8)), METHODS["climb"])
+        found["climb-draws-2"] = balson.fit(KEY, parallel.shard(batch, mesh_of(2), over="draws"), METHODS["climb"])
         meshes["grid"] = Mesh(np.array(jax.devices()).reshape(2, 4), ("problems", "draws"))
     found["is-problems-8"] = balson.fit(KEY, parallel.shard(batch, mesh_of(8)), METHODS["is"])
     for name, mesh in meshes.items():

@@ -9,7 +9,7 @@ import jax.export
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from cases import pixels, spectra
+from cases import spectra
 
 import balson_jax as balson
 from balson_jax.samplers import Rung
@@ -137,14 +137,16 @@ def test_auto_inside_jit_takes_the_draws_it_takes_outside(rungs, target_ess):
 
 @pytest.mark.slow
 def test_auto_inside_jit_walks_where_it_walks_outside():
-    """Chains inside a trace know no values of the prior, so that they move in another way."""
-    whole, _ = pixels(1, 2, 156, 20, 0.01, prior=0.3)
+    """A model for which draws from the prior serve, and one for which they don't."""
+    design, targets = jnp.asarray(DESIGN), np.tile(DESIGN @ [0.2, 0.5, 0.3], (2, 1))
+    whole = balson.model_problem(lambda theta, _: design @ theta, None, targets, 3, noise=jnp.array([1.0, 1e-4]))
     outside = balson.fit(KEY, whole)
-    inside = jax.jit(lambda p: balson.fit(KEY, p, balson.Auto(rungs_inside_jit=4)))(whole)
-    assert inside.method.tolist() == outside.method.tolist() == ["tg", "hit_and_run"]
+    inside = jax.jit(lambda p: balson.fit(KEY, p, balson.Auto(rungs_inside_jit=2)))(whole)
+    assert inside.method.tolist() == outside.method.tolist() == ["is", "hit_and_run"]
     assert (inside.status == 0).all()
+    assert (outside.status == 0).all()
     error = outside.std * np.sqrt(1 / outside.ess + 1 / inside.ess)[:, None]
-    np.testing.assert_array_less(np.abs(inside.mean - outside.mean), 4.5 * error)
+    np.testing.assert_array_less(np.abs(inside.mean - outside.mean), 4.5 * error + 1e-6)
 
 
 @pytest.mark.slow
@@ -161,18 +163,18 @@ def test_derivatives_are_those_of_the_method_that_serves():
     whole = mixed(4)
     method = First(target_ess=580.0, rungs_inside_jit=2)
     rungs = method.rungs(whole)
-    chosen = balson.fit(KEY, whole, method).ess > 2048  # then on the second
-    assert 0 < chosen.sum() < 4
 
     def evidence(own, key):
         return lambda scale: balson.fit(key, dataclasses.replace(whole, total=whole.total * scale), own).log_evidence
 
     def slope(*args):
-        return jax.jvp(evidence(*args), (jnp.float32(1),), (jnp.float32(1),))[1]
+        return jax.jvp(evidence(*args), (jnp.float32(1),), (jnp.float32(1),))
 
-    found = slope(method, KEY)
-    methods = [dataclasses.replace(rungs[i].method, used=None, num_draws=draws) for i, draws in enumerate((2048, 8192))]
-    first, second = (slope(own, jax.random.fold_in(KEY, i)) for i, own in enumerate(methods))
-    np.testing.assert_allclose(found, np.where(chosen, second, first), rtol=1e-3)
+    values, slopes = slope(method, KEY)
+    by_rung = [slope(rung.method, jax.random.fold_in(KEY, number)) for number, rung in enumerate(rungs)]
+    second = np.abs(values - by_rung[1][0]) < np.abs(values - by_rung[0][0])
+    assert 0 < second.sum() < 4
+    for found, first, last in zip((values, slopes), *by_rung, strict=True):
+        np.testing.assert_allclose(found, np.where(second, last, first), rtol=1e-4)
     backward = jax.grad(lambda scale: evidence(method, KEY)(scale).sum())(jnp.float32(1))
-        np.testing.assert_allclose(backward, found.sum(), rtol=1e-3)
+    np.testing.assert_allclose(backward, slopes.sum(), rtol=1e-3)
