@@ -48,7 +48,7 @@ BRIEF = {"xla_cpu_use_fusion_emitters": False, "xla_backend_optimization_level":
 QUICK = {**BRIEF, "xla_backend_optimization_level": 1}
 """Compiler options for chains of a single problem: half the wait, for half the speed."""
 
-BRIEF_DRAWS = 1 << 17
+BRIEF_DRAWS = 1 << 19
 """Single problems with more draws than this are compiled like many problems."""
 
 LIGHT = {"xla_backend_optimization_level": 1}

@@ -38,7 +38,7 @@ OPTIMISM = 3.0
 SAFE_PARETO_K = 0.5
 """Above this k the weights have infinite variance and ESS is optimistic; try the next method."""
 
-FEW_DRAWS, SOME_DRAWS, MANY_DRAWS = 2048, 8192, 65_536
+FEW_DRAWS, SOME_DRAWS, MANY_DRAWS, MOST_DRAWS = 2048, 8192, 65_536, 1 << 19
 MAX_MOVES = 1 << 16
 
 
@@ -92,7 +92,7 @@ class Auto(Sampler):
 
     Where the host can't see the data, inside ``jit``, ``vmap`` or ``grad``, or where several devices divide the draws
     of a problem, it is one method for all: ``TG()`` for linear problems up to 32 components, ``HitAndRun()`` above, and
-    ``IS()`` for models. ``Auto(rungs_inside_jit=4)`` climbs there too, by the same rules. The whole ladder is then part
+    ``IS()`` for models. ``Auto(rungs_inside_jit=5)`` climbs there too, by the same rules. The whole ladder is then part
     of the program, which takes longer to compile, and a rung is computed only for problems that need it. Under ``vmap``
     every rung is computed for every problem: pass a batch to ``fit`` instead. Values of the prior are not known there,
     so chains move along straight lines (see ``HitAndRun.walls``).
@@ -102,8 +102,9 @@ class Auto(Sampler):
       match: rule for the precision of the approximating Dirichlet (see ``dirichlet.from_moments``).
       keep: how many draws the posterior keeps, for intervals, samples and predictions: a power of two, or 0 for none.
       rungs_inside_jit: how many methods of the ladder may be tried where the host can't see the data. 1, the default,
-        is the one method above. For linear problems up to 64 components 2 means ``TG`` with 2048 or 8192 draws; 3 adds
-        65 536, and 4 adds ``HitAndRun``, so that derivatives end. For others 2 means ``IS``, then ``HitAndRun``.
+        is the one method above. For linear problems up to 64 components 2 means ``TG`` with 2,048 or 8,192 draws. 3
+        adds 65,536 and 4 adds 524,288; 5 adds ``HitAndRun``, which has no derivatives. For others 2 means ``IS``, then
+        ``HitAndRun``.
     """
 
     target_ess: float = dataclasses.field(default=400.0, metadata={"static": True})
@@ -127,11 +128,11 @@ class Auto(Sampler):
         num_components = problem.num_components
         walk = Rung(HitAndRun(target_ess=self.target_ess, max_moves=MAX_MOVES, **common).prepare(problem))
         if problem.is_linear and num_components <= MAX_GAUSSIAN:
-            few, many = max(FEW_DRAWS, self.keep), max(MANY_DRAWS, self.keep)
+            few, most = max(FEW_DRAWS, self.keep), max(MOST_DRAWS, self.keep)
             # One program serves few and many draws: how many to make is an argument.
-            gaussian = TG(num_draws=many, chunk=few, **common)
+            gaussian = TG(num_draws=most, chunk=few, **common)
             # Few draws that just reach the target may be lucky. More are worth trying if few promise enough.
-            draws = sorted({few, max(SOME_DRAWS, few), many})
+            draws = sorted({few, max(SOME_DRAWS, few), max(MANY_DRAWS, few), most})
             return [*(self._gaussian_rung(gaussian, number, few) for number in draws), walk]
         prior = IS(num_draws=max(MANY_DRAWS // 2, self.keep), points=_points(num_components), **common)
         return [Rung(prior, lambda known: known.prior_share * prior.num_draws * OPTIMISM >= self.target_ess), walk]

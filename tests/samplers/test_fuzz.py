@@ -22,10 +22,7 @@ def test_no_trusted_fit_is_beyond_six_standard_errors(size, constraint, kind):
     assert not beyond, beyond
     # The comparison means something: most fits are trusted, and most of them have a truth.
     assert (status == 0).mean() > 0.8
-    least = 0.3 if size == 3 or constraint == "signed" else 0.9
-    assert sum(comparison.known for comparison in found) > least * len(found)
-        found
-    )
+    assert sum(comparison.known for comparison in found) > (0.3 if constraint == "signed" else 0.9) * len(found)
 
 
 @pytest.mark.slow
