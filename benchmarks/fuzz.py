@@ -16,6 +16,7 @@ import numpy as np
 
 import balson_jax as balson
 
+from . import strong_truth
 from . import truth as exact
 from .fuzz_problems import CONSTRAINTS, KINDS, SIZES, Batch, batch
 from .report import Result, Table, Target
@@ -29,7 +30,12 @@ KNOWN = 1 / 3
 ROUNDED = 4 * float(np.finfo(np.float32).eps)
 """Allowance for float32, relative to the number itself: two roundings of a draw of omega, and of the result."""
 
-CHUNK = 1 << 15
+CHUNK = 12_288
+"""Draws of a replicate of importance sampling; each noise level of a proposal has the same share of them."""
+
+STEADY, LEAST_SHARE = 0.6, 0.005
+"""A truth by draws counts if no replicate has a share of effective draws below these: of the median, and at all."""
+
 QUANTITIES = ("mean", "std", "log_evidence")
 COLUMNS = ["constraint", "noise", "K", "problems", "trusted", "truth", "z mean", "z std", "z evidence", "beyond"]
 
@@ -108,15 +114,44 @@ def true_posterior(problems: Batch, index: int, wanted: dict[str, np.ndarray], b
             return truth
     if len(alpha) <= 3:
         return exact.quadrature(likelihood, alpha, maps)
-    if share < 0.01:
+    if share > 0.02:
+        drawn = by_draws(Prior(likelihood, alpha), maps @ (alpha / alpha.sum()), maps, rng, wanted, budget)
+        if drawn is not None and (share > 0.2 or suffices(drawn, wanted)):
+            return drawn
+    if alpha.min() < strong_truth.LEAST_CONCENTRATION:
         return None
-    sums = exact.Sums(maps @ (alpha / alpha.sum()))
-    truth = None
+    return by_draws(strong_truth.Strong(likelihood, alpha), maps @ likelihood.optimum(), maps, rng, wanted, budget)
+
+
+@dataclasses.dataclass(frozen=True)
+class Prior:
+    """Importance sampling from the prior."""
+
+    likelihood: exact.Likelihood
+    alpha: np.ndarray
+    name = "draws of the prior"
+
+    def weighted(self, rng: np.random.Generator, count: int) -> tuple[np.ndarray, np.ndarray]:
+        """Return draws and their log-weights."""
+        omega = exact.prior_draws(rng, self.alpha, count)
+        return omega, self.likelihood(omega)
+
+
+def by_draws(proposal, pivot, maps, rng, wanted, budget: int) -> exact.Truth | None:
+    """Return the truth from weighted draws, or ``None`` if the replicates have very different effective numbers.
+
+    That is how large weights show that are too rare for a replicate to have its share of them.
+    """
+    sums, shares, truth = exact.Sums(pivot), [], None
     while sums.count < budget and not (truth is not None and suffices(truth, wanted)):
-        for _ in range(8):
-            omega = exact.prior_draws(rng, alpha, CHUNK)
-            sums.add(likelihood(omega), omega @ maps.T)
-        truth = sums.truth("prior draws")
+        for _ in range(16):
+            omega, log_weights = proposal.weighted(rng, CHUNK)
+            weights = np.exp(log_weights - log_weights.max())
+            shares.append(weights.sum() ** 2 / np.square(weights).sum() / CHUNK)
+            sums.add(log_weights, omega @ maps.T)
+        if not min(shares) > max(STEADY * np.median(shares), LEAST_SHARE):
+            return None
+        truth = sums.truth(proposal.name)
     return truth
 
 
