@@ -36,6 +36,10 @@ from .placement import Placement, placement_of
 BLOCK_ELEMENTS = 1 << 20
 """Problems are computed together as long as their chunks of draws hold no more numbers than this."""
 
+SMALL_ELEMENTS = 1 << 17
+"""The same for problems that have nothing to share. Part of a block takes as long for one problem as for many. Small
+parts are as fast for many problems, and faster for the few hard ones that need many draws."""
+
 CAPACITY = 256
 """Number of problems that a block of many has room for."""
 
@@ -127,7 +131,8 @@ def _block_size(problem: Problem, method: Sampler) -> int:
     elements = method.elements(problem.num_components)
     if method.draws_are_shared and problem.prior.ndim == 1 and problem.batch_shape:
         elements = elements // problem.num_components
-    return max(1, BLOCK_ELEMENTS // max(elements, 1))
+    most = BLOCK_ELEMENTS if method.draws_are_shared or method.is_chain else SMALL_ELEMENTS
+    return max(1, most // max(elements, 1))
 
 
 @jax.custom_jvp

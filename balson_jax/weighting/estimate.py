@@ -25,6 +25,12 @@ FLAT, FLAT_COUNT = 2.0, 1000
 ROUNDED_NATS = 0.01
 """A log-weight may exceed its bound by this much, because it is rounded."""
 
+LARGEST_GAIN = 1 / 64
+"""The smallest ratio of squared errors of quasi-random draws to those of independent ones that is believed.
+
+Replicates may all lack draws of a kind that is rare, such as draws from the prior near a narrow peak.
+"""
+
 
 class Moment(NamedTuple):
     """Mean and variance of a quantity for B problems, with their Monte Carlo errors.
@@ -173,7 +179,7 @@ def _gain(errors: dict[str, Any], ess: jax.Array, evidence: jax.Array, independe
     both = jnp.concatenate([jnp.square(means).sum(0), 0.5 * jnp.square(variances).sum(0)], -1) * ess[:, None]
     known = independent * ess > 1e-3  # nearly equal weights tell nothing
     of_evidence = jnp.where(known, evidence / jnp.where(known, independent, 1), both.mean(-1))
-    return (both.sum(-1) + of_evidence) / (both.shape[-1] + 1)
+    return jnp.maximum((both.sum(-1) + of_evidence) / (both.shape[-1] + 1), LARGEST_GAIN)
 
 
 def _moment(name: str, moments: Moments, errors: tuple[jax.Array, jax.Array], within: jax.Array) -> Moment:
