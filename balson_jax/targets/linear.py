@@ -124,15 +124,13 @@ def _square_distance(fitted: jax.Array, centre: jax.Array) -> jax.Array:
     return functools.reduce(jnp.add, terms)
 
 
-def _slackened(multipliers: jax.Array, omega: jax.Array, largest: jax.Array) -> jax.Array:
-    """Return multipliers whose product with a point is at most so large, for one problem.
+def _told(multipliers: jax.Array, problem: LinearProblem) -> jax.Array:
+    """Return multipliers that are larger than the rounding errors of the gradient, and zeros, for one problem.
 
-    At the optimum a component is zero, or its multiplier is: products are rounding errors. Where they exceed the
-    half-square, the bound would be negative. To raise it alone would raise all half-squares.
+    Where the residual is a rounding error, so is its product with a column.
     """
-    gap = multipliers @ omega
-    share = jnp.clip(largest / jnp.where(gap > 0, gap, 1), 0, 1)
-    return jnp.where(omega > 0, lax.stop_gradient(share) * multipliers, multipliers)
+    column_size = jnp.sqrt(jnp.square(problem.factor).sum(0).max())
+    return jnp.where(multipliers > 2 * column_size * rounding(problem) / problem.total, multipliers, 0)
 
 
 @find_optimum.register
@@ -157,9 +155,8 @@ def linear_target(problem: LinearProblem, optimum: Optimum) -> LinearTarget:
         floor = 0.5 * jnp.square(2 * rounding(problem))
         bound = square_total * (half_square - multipliers @ omega)
         base, improper = problem.noise.floored(bound, floor)
-        multipliers = jnp.where(
-            base > bound, _slackened(multipliers, omega, half_square - base / square_total), multipliers
-        )
+        # Multipliers of a perfect fit would raise all half-squares above the floor.
+        multipliers = jnp.where((base > bound) & (bound < floor), _told(multipliers, problem), multipliers)
         rounded = rounding(problem) / problem.noise.likeliest_level(problem.num_rows, base)
         common = common_fields(problem, base, improper=improper, unbounded=jnp.bool_(False), rounding=rounded)
         own = {"multipliers": multipliers, "square_total": square_total, "nuisance": None}

@@ -25,7 +25,7 @@ FLAT, FLAT_COUNT = 2.0, 1000
 ROUNDED_NATS = 0.01
 """A log-weight may exceed its bound by this much, because it is rounded."""
 
-LARGEST_GAIN = 1 / 64
+LARGEST_GAIN = 1 / 256
 """The smallest ratio of squared errors of quasi-random draws to those of independent ones that is believed.
 
 Replicates may all lack draws of a kind that is rare, such as draws from the prior near a narrow peak.
@@ -122,8 +122,9 @@ def from_replicates(parts: Moments, log_peak: jax.Array, num_draws: int, inverse
     draws, draw_weights = reservoir.gather(parts.kept, scale / moments.mass)
     errors = {name: _errors(name, parts, moments, math.sqrt(correction) * share) for name in moments.mean}
     gain = _gain(errors, ess, evidence_square, weight_square)
+    within = gain / jnp.maximum(ess, 1), 2 * gain / jnp.maximum(ess, 1)
     return Estimate(
-        moments={name: _moment(name, moments, own, gain / jnp.maximum(ess, 1)) for name, own in errors.items()},
+        moments={name: _moment(name, moments, own, within) for name, own in errors.items()},
         log_evidence=log_peak + log_mean_weight,
         log_evidence_stderr=jnp.sqrt(dependable(evidence_square, gain * weight_square)),
         acceptance_rate=acceptance_rate,
@@ -146,12 +147,12 @@ def dependable(between: jax.Array, within: jax.Array) -> jax.Array:
     The spread between R replicates has R - 1 degrees of freedom. With eight replicates the error of a mean exceeds six
     such standard errors once in 2,000 times (Student's t), because the spread is sometimes small by chance. The other
     quantities of the same problem have errors too. As multiples of those of independent draws, which the weights tell,
-    they are about as large; their mean square has several times as many degrees of freedom. A squared error counts
+    they are about as large; their mean square has more degrees of freedom. A squared error counts
     a quarter by itself and the rest by what the others suggest; all by itself where it is the larger one.
 
     Args:
       between: squared standard error from the spread between replicates.
-      within: that of as many independent draws, times the mean ratio of both over all quantities of the problem.
+      within: that of as many independent draws, times the mean ratio of both over the quantities of the problem.
     """
     return jnp.maximum(between, 0.25 * between + 0.75 * within)
 
@@ -170,23 +171,25 @@ def _errors(name: str, parts: Moments, moments: Moments, share: jax.Array) -> tu
 
 
 def _gain(errors: dict[str, Any], ess: jax.Array, evidence: jax.Array, independent: jax.Array) -> jax.Array:
-    """Return the mean ratio of squared errors to those of independent draws, over all quantities, ``(B,)``.
+    """Return the typical ratio of squared errors to those of independent draws, ``(B,)``.
 
-    Independent draws have a mean with the relative variance ``1 / ess``, and a variance with ``2 / ess`` if they are
-    about normal.
+    It is the geometric mean of the mean ratios of means and of variances, whose gains may differ. Independent draws
+    have a mean with the relative variance ``1 / ess``, and a variance with ``2 / ess`` if they are about normal. The
+    evidence, a mean of weights, counts among the means.
     """
     means, variances = (jnp.concatenate(own, -1) for own in zip(*errors.values(), strict=True))
-    both = jnp.concatenate([jnp.square(means).sum(0), 0.5 * jnp.square(variances).sum(0)], -1) * ess[:, None]
+    means, variances = (jnp.square(own).sum(0) * ess[:, None] for own in (means, variances))
     known = independent * ess > 1e-3  # nearly equal weights tell nothing
-    of_evidence = jnp.where(known, evidence / jnp.where(known, independent, 1), both.mean(-1))
-    return jnp.maximum((both.sum(-1) + of_evidence) / (both.shape[-1] + 1), LARGEST_GAIN)
+    of_evidence = jnp.where(known, evidence / jnp.where(known, independent, 1), means.mean(-1))
+    of_means = (means.sum(-1) + of_evidence) / (means.shape[-1] + 1)
+    return jnp.maximum(jnp.sqrt(of_means) * jnp.sqrt(0.5 * variances.mean(-1)), LARGEST_GAIN)
 
 
-def _moment(name: str, moments: Moments, errors: tuple[jax.Array, jax.Array], within: jax.Array) -> Moment:
-    """Return the moment of a quantity, given its relative errors and their expected square for the mean, ``(B,)``."""
+def _moment(name: str, moments: Moments, errors: tuple[jax.Array, ...], within: tuple[jax.Array, ...]) -> Moment:
+    """Return the moment of a quantity, given relative errors of mean and variance and their expected squares."""
     mean, variance = moments.mean[name], moments.variance(name)
     scale = jnp.where(variance > 0, variance, 1)
-    of_mean, of_variance = (_scaled(own, factor * within[:, None]) for own, factor in zip(errors, (1, 2), strict=True))
+    of_mean, of_variance = (_scaled(own, square[:, None]) for own, square in zip(errors, within, strict=True))
     return Moment(mean, variance, of_mean * jnp.sqrt(scale), of_variance * scale)
 
 

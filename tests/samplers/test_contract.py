@@ -161,10 +161,10 @@ def test_dtype_follows_the_inputs_and_both_precisions_agree(name):
 @one_at_least
 def test_one_trace_for_calls_of_equal_shape(name):
     balson.fit(KEY, problem(), SMALL[name])
-    before = blocks._fit_one._cache_size()
+    before = blocks._fit_brief._cache_size()
     for seed in range(3):
         balson.fit(jax.random.key(seed), problem(TARGETS[seed]), SMALL[name])
-    assert blocks._fit_one._cache_size() == before
+    assert blocks._fit_brief._cache_size() == before
 
 
 @thinned("name", ["rs"], ["is", "isirs-fresh"])
