@@ -54,6 +54,8 @@ def test_devices_do_not_change_the_posterior(tmp_path, on_one, options):
         expected = np.asarray(getattr(on_one(run_name.split("-")[0]), field))
         # The rounds of ISIRS and RSIRS magnify rounding.
         tolerance = 1e-5 if run_name.startswith(("auto", "climb", "is-", "rs-", "single")) else 1e-3
+        # So does the tail's shape, where weights are nearly equal.
+        tolerance = 1e-3 if run_name.startswith("climb") and field == "pareto_k" else tolerance
         np.testing.assert_allclose(found, expected, rtol=10 * tolerance, atol=tolerance, err_msg=key)
 
 
