@@ -47,7 +47,7 @@ CAPACITY_ELEMENTS = 1 << 20
 """The room shrinks if the matrices of so many problems would hold more numbers than this."""
 
 BRIEF = {"xla_cpu_use_fusion_emitters": False, "xla_backend_optimization_level": 0}
-"""Compiler options for programs that run for milliseconds on a CPU: a quarter of the wait, for a third of the speed."""
+"""Compiler options of programs that run for milliseconds on a CPU: half the wait of QUICK, at a third of its speed."""
 
 QUICK = {**BRIEF, "xla_backend_optimization_level": 1}
 """Compiler options for chains of a single problem: half the wait, for half the speed."""
@@ -102,6 +102,11 @@ def _fit_placed(key: jax.Array, problem: Problem, method: Sampler, placement: Pl
     def fit_own(key, problem, method):
         return fit_from(key, problem, find_optimum(problem, key, method.needs), method, placement.copies)
 
+    return on_devices(fit_own, key, problem, method, placement)
+
+
+def on_devices(fit_own: Any, key: jax.Array, problem: Problem, method: Sampler, placement: Placement) -> Posterior:
+    """Run ``fit_own(key, problem, method)`` on each device with the problems that lie there."""
     return jax.shard_map(
         fit_own,
         mesh=placement.mesh,
@@ -117,16 +122,16 @@ def fit_from(
 ) -> Posterior:
     """Return the posterior, given the problems' optima."""
     run = functools.partial(_fit_block, key, method, axes)
-    return map_blocks(run, problem, _block_size(problem, method), (optimum,))
+    return map_blocks(run, problem, block_size(problem, method), (optimum,))
 
 
 def _fit_block(key: jax.Array, method: Sampler, axes: tuple[str, ...], flat: Problem, optimum: Optimum) -> Posterior:
     target = target_of(flat, optimum)
-    target = target if method.has_derivatives else _without_derivatives(target)
+    target = target if method.has_derivatives else without_derivatives(target)
     return posterior_of(key, flat, target, method.run(key, target, axes), method)
 
 
-def _block_size(problem: Problem, method: Sampler) -> int:
+def block_size(problem: Problem, method: Sampler) -> int:
     """Return how many problems to compute at a time."""
     elements = method.elements(problem.num_components)
     if method.draws_are_shared and problem.prior.ndim == 1 and problem.batch_shape:
@@ -136,12 +141,12 @@ def _block_size(problem: Problem, method: Sampler) -> int:
 
 
 @jax.custom_jvp
-def _without_derivatives(target: Target) -> Target:
+def without_derivatives(target: Target) -> Target:
     """Return the target as it is, and refuse to differentiate it."""
     return target
 
 
-@_without_derivatives.defjvp
+@without_derivatives.defjvp
 def _refuse(primals, tangents):
     # Whether a draw is accepted, or where a chain goes, is no smooth function of the data.
     raise TypeError("this method has no derivatives; use IS or TG, or jax.lax.stop_gradient on the problem")
@@ -261,7 +266,7 @@ def _prepared(
 def _fit_some(key: jax.Array, flat: Problem, optimum: Optimum, method: Sampler, counts: jax.Array) -> Posterior:
     """Return the posterior of a block; only that of the first ``counts[0]`` problems is computed."""
     room = flat.batch_shape[0]
-    size = min(room, 1 << _block_size(flat, method).bit_length() >> 1)
+    size = min(room, 1 << block_size(flat, method).bit_length() >> 1)
     if size == room:
         return _fit_block(key, method, (), flat, optimum)
 

@@ -17,7 +17,6 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from jax import lax
-from jax.sharding import PartitionSpec
 
 from ..posteriors.posterior import Posterior
 from ..problems.base import Problem
@@ -26,7 +25,7 @@ from ..samplers import Rung, Sampler
 from ..samplers.auto import Outlook, prior_share
 from ..targets import Optimum, find_optimum, target_of
 from .assembly import posterior_of
-from .blocks import _block_size, _without_derivatives, fit_from
+from .blocks import block_size, fit_from, on_devices, without_derivatives
 from .placement import Placement
 from .verdict import flagged, judge, method_names, needs_of, renamed
 
@@ -45,13 +44,7 @@ def _fit_placed(key: jax.Array, problem: Problem, method: Sampler, placement: Pl
     def fit_own(key, problem, method):
         return _fit(key, problem, method, placement.copies)
 
-    return jax.shard_map(
-        fit_own,
-        mesh=placement.mesh,
-        in_specs=(PartitionSpec(), placement.specs(problem), PartitionSpec()),
-        out_specs=PartitionSpec(*placement.batch),
-        check_vma=False,
-    )(key, problem, method)
+    return on_devices(fit_own, key, problem, method, placement)
 
 
 @functools.partial(jax.jit, static_argnames="axes")
@@ -138,7 +131,7 @@ class _Climb:
         return dataclasses.replace(named, choice=jnp.asarray(named.choice))
 
     def _size(self, method: Sampler) -> int:
-        return _block_size(self.flat, method)
+        return block_size(self.flat, method)
 
 
 def _prospects(flat: Problem, optimum: Optimum) -> tuple[jax.Array, jax.Array]:
@@ -156,7 +149,7 @@ def _fit_wanted(
         target = target_of(flat, optimum)
         # Rejection and chains don't wait for problems that are not valid.
         target = dataclasses.replace(target, valid=target.valid & wanted)
-        target = target if method.has_derivatives else _without_derivatives(target)
+        target = target if method.has_derivatives else without_derivatives(target)
         return posterior_of(key, flat, target, method.run(key, target, axes), method)
 
     def none():
