@@ -50,7 +50,7 @@ BRIEF = {"xla_cpu_use_fusion_emitters": False, "xla_backend_optimization_level":
 """Compiler options of programs that run for milliseconds on a CPU: half the wait of QUICK, at a third of its speed."""
 
 QUICK = {**BRIEF, "xla_backend_optimization_level": 1}
-"""Compiler options for chains of a single problem: half the wait, for half the speed."""
+"""Compiler options for single models, and chains of single problems: half the wait, for half the speed."""
 
 BRIEF_DRAWS = 1 << 19
 """Single problems with more draws than this are compiled like many problems."""
@@ -177,7 +177,9 @@ class Flat:
         """Return the posterior of some problems, with NumPy arrays."""
         program = _fit_many
         if self.count == 1 and not method.draws_made > BRIEF_DRAWS:
-            program = _fit_chains if np.isnan(method.draws_made) else _fit_brief
+            # A model's own work may be much, and so is that of chains.
+            is_brief = self.problem.is_linear and not np.isnan(method.draws_made)
+            program = _fit_brief if is_brief else _fit_single
         if self.mesh is not None or not _on_cpu():
             program = _fit_plain if self.mesh is None else _fit_on_mesh
         return self._map(program, key, chosen, optimum, method, method.draws_are_shared)
@@ -305,7 +307,7 @@ _prepare = jax.jit(_prepared, static_argnums=3, compiler_options=QUICK)
 _prepare_brief = jax.jit(_prepared, static_argnums=3, compiler_options=BRIEF)
 _fit_many = jax.jit(_fit_some, compiler_options=LIGHT)
 _fit_brief = jax.jit(_fit_some, compiler_options=BRIEF)
-_fit_chains = jax.jit(_fit_some, compiler_options=QUICK)
+_fit_single = jax.jit(_fit_some, compiler_options=QUICK)
 _prepare_plain = jax.jit(_prepared, static_argnums=3)
 _fit_plain = jax.jit(_fit_some)
 _prepare_on_mesh = jax.jit(functools.partial(_on_mesh, _prepared), static_argnums=3, static_argnames="mesh")

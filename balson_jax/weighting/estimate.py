@@ -25,7 +25,7 @@ FLAT, FLAT_COUNT = 2.0, 1000
 ROUNDED_NATS = 0.01
 """A log-weight may exceed its bound by this much, because it is rounded."""
 
-LARGEST_GAIN = 1 / 256
+SMALLEST_RATIO = 1 / 256
 """The smallest ratio of squared errors of quasi-random draws to those of independent ones that is believed.
 
 Replicates may all lack draws of a kind that is rare, such as draws from the prior near a narrow peak.
@@ -147,8 +147,8 @@ def dependable(between: jax.Array, within: jax.Array) -> jax.Array:
     The spread between R replicates has R - 1 degrees of freedom. With eight replicates the error of a mean exceeds six
     such standard errors once in 2,000 times (Student's t), because the spread is sometimes small by chance. The other
     quantities of the same problem have errors too. As multiples of those of independent draws, which the weights tell,
-    they are about as large; their mean square has more degrees of freedom. A squared error counts
-    a quarter by itself and the rest by what the others suggest; all by itself where it is the larger one.
+    they are about as large; their mean square has more degrees of freedom. A squared error counts a quarter by itself
+    and the rest by what the others suggest; all by itself where it is the larger one.
 
     Args:
       between: squared standard error from the spread between replicates.
@@ -182,7 +182,7 @@ def _gain(errors: dict[str, Any], ess: jax.Array, evidence: jax.Array, independe
     known = independent * ess > 1e-3  # nearly equal weights tell nothing
     of_evidence = jnp.where(known, evidence / jnp.where(known, independent, 1), means.mean(-1))
     of_means = (means.sum(-1) + of_evidence) / (means.shape[-1] + 1)
-    return jnp.maximum(jnp.sqrt(of_means) * jnp.sqrt(0.5 * variances.mean(-1)), LARGEST_GAIN)
+    return jnp.maximum(jnp.sqrt(of_means) * jnp.sqrt(0.5 * variances.mean(-1)), SMALLEST_RATIO)
 
 
 def _moment(name: str, moments: Moments, errors: tuple[jax.Array, ...], within: tuple[jax.Array, ...]) -> Moment:
