@@ -32,15 +32,19 @@ def is_on_cpu(value: Any) -> bool:
     return len(devices) <= 1 and all(device.platform == "cpu" for device in devices)
 
 
+def any_array(value: Any) -> jax.Array | np.ndarray:
+    """Return a JAX array as it is, and anything else as a NumPy array."""
+    return value if isinstance(value, jax.Array) else np.asarray(value)
+
+
 def float_array(name: str, value: Any, dtype: Any = None) -> jax.Array:
     """Return ``value`` as a real floating array (half precision becomes float32), or raise ``ValueError``."""
-    if not isinstance(value, jax.Array):
-        try:
-            value = np.asarray(value)
-        except ValueError as error:
-            raise ValueError(f"{name} is not a rectangular array of numbers: {error}") from None
-        except jax.errors.TracerArrayConversionError:  # a list or tuple with tracers in it
-            value = jnp.asarray(value)
+    try:
+        value = any_array(value)
+    except ValueError as error:
+        raise ValueError(f"{name} is not a rectangular array of numbers: {error}") from None
+    except jax.errors.TracerArrayConversionError:  # a list or tuple with tracers in it
+        value = jnp.asarray(value)
     if value.dtype == object or (not jnp.issubdtype(value.dtype, jnp.number) and value.dtype != bool):
         raise ValueError(f"{name} {_not_numbers(value)}")
     if jnp.issubdtype(value.dtype, jnp.complexfloating):

@@ -9,7 +9,6 @@ from typing import Any, Self
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from .. import validation
 from . import constraints, rows
@@ -229,7 +228,7 @@ def model_problem(
 
 def _as_array(leaf: Any) -> jax.Array:
     try:
-        return leaf if isinstance(leaf, jax.Array) else jnp.asarray(np.asarray(leaf))
+        return jnp.asarray(validation.any_array(leaf))
     except TypeError:
         raise ValueError(f"inputs holds {leaf!r}; pass arrays of numbers, and close over what isn't one") from None
 

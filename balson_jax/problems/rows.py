@@ -160,7 +160,7 @@ def read(
     """
     validation.require_choice("missing", missing, ("raise", "drop"))
     if mask is not None:
-        given = mask if isinstance(mask, jax.Array) else np.asarray(mask)
+        given = validation.any_array(mask)
         if given.dtype != bool:
             raise ValueError(f"mask has dtype {given.dtype}; pass booleans, True for rows that count")
         mask = _row_array("mask", jnp.asarray(given), event, batch)
