@@ -56,7 +56,8 @@ BRIEF_DRAWS = 1 << 19
 """Single problems with more draws than this are compiled like many problems."""
 
 LIGHT = {"xla_backend_optimization_level": 1}
-"""Compiler options for blocks of many problems on a CPU: two thirds of the wait, and the same speed."""
+"""Compiler options for blocks of many problems on a CPU: two thirds of the wait, and the same speed, unless problems
+share their draws."""
 
 
 def fit_by(key: jax.Array, problem: Problem, method: Sampler) -> Posterior:
@@ -175,7 +176,7 @@ class Flat:
 
     def fit(self, key: jax.Array, chosen: np.ndarray, optimum: Optimum, method: Sampler) -> Posterior:
         """Return the posterior of some problems, with NumPy arrays."""
-        program = _fit_many
+        program = _fit_plain if method.draws_are_shared else _fit_many
         if self.count == 1 and not method.draws_made > BRIEF_DRAWS:
             # A model's own work may be much, and so is that of chains.
             is_brief = self.problem.is_linear and not np.isnan(method.draws_made)

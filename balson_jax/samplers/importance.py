@@ -25,7 +25,7 @@ from .base import DEFAULT_CHUNK, DEFAULT_KEEP, REPLICATES, Sampler, num_kept
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
-    """How ``num_draws`` draws are laid out: independent replicates, computed side by side in chunks.
+    """How ``num_draws`` draws are laid out: independent replicates, computed in chunks.
 
     Replicates have independent points; their spread gives standard errors, also of quasi-random points.
     Draw ``j`` of replicate ``r`` counts if ``j * replicates + r < num_draws``. The layout of points does not depend on
@@ -38,6 +38,8 @@ class Plan:
       diagnose_tail: whether Pareto k is wanted.
       keep: how many draws to keep.
       used: how many of the draws to make, a number of whole chunks that may be traced; ``None`` for all.
+      in_turn: whether replicates are computed one after another, not side by side. Twice as fast for problems that
+        share their draws, because sums over the draws of one replicate are one matrix product.
     """
 
     num_draws: int
@@ -46,6 +48,7 @@ class Plan:
     diagnose_tail: bool
     keep: int
     used: jax.Array | None = None
+    in_turn: bool = False
 
     @property
     def replicates(self) -> int:
@@ -62,12 +65,12 @@ class Plan:
         """How many draws of a replicate are computed at a time, a power of two; not fewer than are kept."""
         whole = _power_of_two(self.per_replicate)
         smallest = max(8 if self.used is not None else unit_cube.BLOCK, self.keep // REPLICATES)
-        return min(whole, max(_power_of_two(-(-self.chunk // REPLICATES)), smallest))
+        return min(whole, max(_power_of_two(-(-self.chunk // (1 if self.in_turn else REPLICATES))), smallest))
 
     @property
     def at_a_time(self) -> int:
-        """How many draws of all replicates are computed at a time."""
-        return self.replicates * self.chunk_size
+        """How many draws are computed at a time."""
+        return self.chunk_size * (1 if self.in_turn else self.replicates)
 
     @property
     def num_chunks(self) -> int:
@@ -112,6 +115,35 @@ def importance(
     own = _own_replicates(plan.replicates, axes)
     streams = unit_cube.streams(plan.points, key, own, proposal.dims)
 
+    def of_some(replicates: tuple[unit_cube.Streams, jax.Array]) -> running.Moments:
+        return _replicate_moments(*replicates, target, proposal, plan, corrects, logs)
+
+    if plan.in_turn:
+        parts = lax.map(lambda one: of_some(jax.tree.map(lambda leaf: leaf[None], one)), (streams, own))
+    else:
+        shape = target.shape[0], len(own)
+        parts = jax.tree.map(
+            lambda leaf: jnp.moveaxis(leaf.reshape(*shape, *leaf.shape[1:]), 1, 0), of_some((streams, own))
+        )
+    if axes:
+        gathered = lax.all_gather(parts, axes, tiled=True)
+        parts = jax.tree.map(lambda leaf: leaf[: plan.replicates], gathered)
+    # A draw of the prior has the likelihood for its weight, and a mixture's at most that over the prior's share.
+    inverse_bound = jnp.where(target.unbounded, 0, proposal.prior_share if corrects else 1)
+    return from_replicates(parts, target.log_peak, plan.num_draws, inverse_bound)
+
+
+def _replicate_moments(
+    streams: unit_cube.Streams,
+    own: jax.Array,
+    target: Target,
+    proposal: Proposal,
+    plan: Plan,
+    corrects: bool,
+    logs: bool,
+) -> running.Moments:
+    """Return the moments of all draws of some replicates, of B problems times the replicates."""
+
     def moments_of(chunk):
         return _chunk_moments(streams, own, chunk, target, proposal, plan, corrects, logs)
 
@@ -124,20 +156,10 @@ def importance(
     nothing = running.empty(count, target.sizes(logs), plan.sizes, target.prior.dtype)
     if plan.used is not None:
         used = plan.used // (plan.replicates * plan.chunk_size)
-        found = lax.fori_loop(0, used, lambda chunk, moments: step(moments, chunk)[0], nothing)
-    elif plan.num_chunks == 1:
-        found = jax.checkpoint(moments_of)(0)
-    else:
-        found = lax.scan(step, nothing, jnp.arange(plan.num_chunks))[0]
-    parts = jax.tree.map(
-        lambda leaf: jnp.moveaxis(leaf.reshape(target.shape[0], len(own), *leaf.shape[1:]), 1, 0), found
-    )
-    if axes:
-        gathered = lax.all_gather(parts, axes, tiled=True)
-        parts = jax.tree.map(lambda leaf: leaf[: plan.replicates], gathered)
-    # A draw of the prior has the likelihood for its weight, and a mixture's at most that over the prior's share.
-    inverse_bound = jnp.where(target.unbounded, 0, proposal.prior_share if corrects else 1)
-    return from_replicates(parts, target.log_peak, plan.num_draws, inverse_bound)
+        return lax.fori_loop(0, used, lambda chunk, moments: step(moments, chunk)[0], nothing)
+    if plan.num_chunks == 1:
+        return jax.checkpoint(moments_of)(0)
+    return lax.scan(step, nothing, jnp.arange(plan.num_chunks))[0]
 
 
 def _own_replicates(count: int, axes: tuple[str, ...]) -> jax.Array:
@@ -230,8 +252,8 @@ class IS(Sampler):
         """Return how many numbers a problem's chunk of draws holds."""
         return self._plan(self.keep).at_a_time * num_components
 
-    def _plan(self, keep: int) -> Plan:
-        return Plan(self.num_draws, self.chunk, self.points, self.diagnose_tail, keep)
+    def _plan(self, keep: int, shared: bool = False) -> Plan:
+        return Plan(self.num_draws, self.chunk, self.points, self.diagnose_tail, keep, in_turn=shared)
 
     def run(self, key: jax.Array, target: Target, axes: tuple[str, ...] = ()) -> Estimate:
         """Return the estimates of B problems; devices along the axes divide the draws."""
@@ -242,7 +264,7 @@ class IS(Sampler):
             key,
             target,
             DirichletProposal(alpha),
-            self._plan(num_kept(self.keep, target)),
+            self._plan(num_kept(self.keep, target), shared=alpha.ndim == 1),
             corrects=self.proposal is not None,
             logs=self.match == "kl",
             axes=axes,

@@ -123,14 +123,19 @@ def test_more_problems_than_a_block_holds(name, monkeypatch):
 
     monkeypatch.setattr(blocks, "BLOCK_ELEMENTS", 2 * elements)
     monkeypatch.setattr(blocks, "posterior_of", counted)
-    blocks._fit_many.clear_cache()
+    forget_programs()
     try:
         parts = balson.fit(KEY, problem(TARGETS), method)
         assert set(sizes) == {2}
         for index in range(NUM_PROBLEMS):
             assert_same(name, *(jax.tree.map(lambda leaf, i=index: leaf[i], both) for both in (parts, whole)))
     finally:
-        blocks._fit_many.clear_cache()
+        forget_programs()
+
+
+def forget_programs():
+    for program in (blocks._fit_many, blocks._fit_plain):
+        program.clear_cache()
 
 
 @one_at_least
