@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import balson_jax as balson
+from balson_jax.execution import blocks
 
 
 def thinned(name: str, short: list, long: list) -> pytest.MarkDecorator:
@@ -35,6 +36,19 @@ DESIGN = _RNG.normal(size=(10, 3)) + np.arange(3.0)
 TARGETS = DESIGN @ [0.2, 0.7, 0.1] + 0.5 * _RNG.normal(size=(TOGETHER, 10))
 DESIGN.setflags(write=False)
 TARGETS.setflags(write=False)
+
+PROGRAMS = (blocks._prepare, blocks._fit_many, blocks._fit_plain)
+"""The programs that serve batches."""
+
+
+def num_programs() -> int:
+    """Return how many programs for batches have been compiled."""
+    return sum(program._cache_size() for program in PROGRAMS)
+
+
+def forget_programs() -> None:
+    for program in PROGRAMS:
+        program.clear_cache()
 
 
 # --- problems for quadrature -----------------------------------------------------------------------------------------

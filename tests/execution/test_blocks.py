@@ -5,7 +5,7 @@ from __future__ import annotations
 import jax
 import numpy as np
 import pytest
-from cases import thinned
+from cases import num_programs, thinned
 
 import balson_jax as balson
 from balson_jax.execution import blocks
@@ -31,10 +31,6 @@ def compiled():
     jax.monitoring.register_event_duration_secs_listener(listen)
     yield seconds
     on[0] = False
-
-
-def num_programs() -> int:
-    return blocks._fit_many._cache_size() + blocks._prepare._cache_size()
 
 
 def test_another_batch_key_or_difficulty_compiles_nothing(compiled):

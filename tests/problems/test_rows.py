@@ -8,10 +8,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from cases import DESIGN, FAST, TARGETS, thinned
+from cases import DESIGN, FAST, TARGETS, num_programs, thinned
 
 import balson_jax as balson
-from balson_jax.execution.blocks import _fit_many
 from balson_jax.problems.reduction import _reduce
 
 KEY = jax.random.key(0)
@@ -73,10 +72,10 @@ def test_targets_with_other_gaps_compile_nothing():
         return np.where(rng.uniform(size=TARGETS.shape) < 0.3, np.nan, TARGETS)
 
     fit(DESIGN, gappy(0), noise=0.4, missing="drop")
-    sizes = _reduce._cache_size(), _fit_many._cache_size()
+    sizes = _reduce._cache_size(), num_programs()
     for seed in (1, 2, 3):
         fit(DESIGN, gappy(seed), noise=0.4, missing="drop")
-    assert (_reduce._cache_size(), _fit_many._cache_size()) == sizes
+    assert (_reduce._cache_size(), num_programs()) == sizes
 
 
 def test_many_blocks_of_gappy_targets(monkeypatch):

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import quadrature
-from cases import DESIGN, FAST, TARGETS, TOGETHER, thinned
+from cases import DESIGN, FAST, TARGETS, TOGETHER, forget_programs, thinned
 from examples.metropolis import Metropolis
 
 import balson_jax as balson
@@ -131,11 +131,6 @@ def test_more_problems_than_a_block_holds(name, monkeypatch):
             assert_same(name, *(jax.tree.map(lambda leaf, i=index: leaf[i], both) for both in (parts, whole)))
     finally:
         forget_programs()
-
-
-def forget_programs():
-    for program in (blocks._fit_many, blocks._fit_plain):
-        program.clear_cache()
 
 
 @one_at_least
