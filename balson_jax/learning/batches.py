@@ -4,12 +4,15 @@ By expectation and maximisation (Dempster, Laird and Rubin 1977), with fits insi
 give draws of theta; given these, the covariance (see ``residuals.covariance``) and the concentrations of the prior are
 those that make them likeliest. Problems held out of the learning judge each round by their evidence, and the best is
 kept: the plain fit too, if nothing beats it.
+
+All components have the same concentration at first. A design that is off biases all thetas alike, and concentrations
+that follow this bias make it larger. They differ only if problems held out gain much by it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import jax
 import numpy as np
@@ -19,11 +22,14 @@ from ..execution.progress import reporter
 from ..problems.linear import design_and_target
 from ..problems.uncertain_design import split
 from ..samplers import Sampler
-from .learned import Learned
-from .rounds import Work
+from .learned import Learned, Round
+from .rounds import State, Work
 
 LEAST_GAIN = 0.02
-"""Learning stops when the evidence grows by less than this in two rounds, in nats per problem held out."""
+"""Learning stops when the score grows by less than this in two rounds, in nats per problem held out."""
+
+APART_GAIN = 0.3
+"""Components get concentrations of their own if the score grows by more than this, in nats per problem held out."""
 
 
 def learn(
@@ -46,7 +52,11 @@ def learn(
     Real residuals are correlated between rows: columns of the design vary from target to target, gains drift. The plain
     model takes every row for an independent observation, and its error bars are too narrow, often by a factor of five
     to ten. This learns a covariance of the residuals, with few parameters (see ``residuals.covariance``), and the
-    concentrations of the prior. Nothing needs to be known of the true theta.
+    concentration of the prior: one for all components, or one for each if that predicts problems held out much better.
+    Nothing needs to be known of the true theta.
+
+    Errors of the design that all targets share are not learned: they bias all thetas alike, and intervals hold less
+    often than they say if the bias is as large as the errors that differ between targets.
 
     Args:
       key: a PRNG key.
@@ -54,13 +64,13 @@ def learn(
       targets: ``(B, N)``; dozens at least.
       noise: ``"covariance"`` learns how errors of rows go together; ``"rows"`` a noise level for each row, for rows
         without order or neighbours, or more than 1,000; ``None`` neither.
-      prior: ``"learn"`` learns a concentration for each component; or the prior, as for ``linear_problem``.
+      prior: ``"learn"`` learns the concentrations; or the prior, as for ``linear_problem``.
       level: ``"estimate"`` if each target has a noise level of its own, which multiplies what was learned;
         ``"common"`` if all have the same.
       coordinates: of the rows, ``(N,)``, such as wavelengths; default: their numbers. Errors of rows with near
         coordinates may be alike.
       sample: how many of the targets to learn from, at most.
-      rounds: how many rounds, at most.
+      rounds: how many rounds, at most; as many again for concentrations of their own, if they are worth a try.
       method: with which the rounds fit; the default is ``TG`` up to 64 components.
       progress: whether to show a progress bar, or a function called with the numbers of rounds done and in total.
       **options: ``total``, ``constraint``, ``weights``, ``mask``, ``missing`` and ``slack_prior`` of
@@ -85,20 +95,47 @@ def learn(
     validation.require_at_least("sample", sample, 2)
     design, targets = _read(design, targets)
     work = Work(key, design, targets, noise, prior, level, coordinates, sample, method, options)
-    history, best, chosen = [], work.plain, 0
-    state = work.plain
     with reporter(progress, rounds + 1, "learned", "rounds") as report:
-        for number in range(rounds + 1):
-            found = work.fit(number, state)
-            history.append(work.judged(found, state))
-            if history[-1].log_evidence > history[chosen].log_evidence:
-                best, chosen = state, number
-            report(number + 1)
-            if number > 2 and history[-1].log_evidence < history[-3].log_evidence + LEAST_GAIN:
-                break
-            if number < rounds:
-                state = work.next(number, found, state)
-    return work.learned(best, history, chosen)
+        attempts = _rounds(work, work.plain, rounds, report)
+    best = max(attempts, key=lambda attempt: attempt.record.score)
+    if work.learns_prior:
+        own = _rounds(work, best.state, rounds, lambda done: None, apart=True)[1:]
+        attempts += own
+        found = max(own, key=lambda attempt: attempt.record.score)
+        best = found if found.record.score > best.record.score + APART_GAIN else best
+    chosen = next(number for number, attempt in enumerate(attempts) if attempt is best)
+    return work.learned(best.state, [attempt.record for attempt in attempts], chosen)
+
+
+class _Attempt(NamedTuple):
+    """What was learned before a round, and how well it served."""
+
+    state: State
+    record: Round
+
+
+def _rounds(
+    work: Work, state: State, rounds: int, report: Callable[[int], None], apart: bool = False
+) -> list[_Attempt]:
+    """Return the rounds that begin with a state, until the score hardly grows.
+
+    Args:
+      work: the batch.
+      state: where to begin.
+      rounds: how many rounds follow the first, at most.
+      report: called with the number of rounds done.
+      apart: whether to learn concentrations of all components apart, and nothing else.
+    """
+    attempts: list[_Attempt] = []
+    for number in range(rounds + 1):
+        found = work.fit(number, state)
+        attempts.append(_Attempt(state, work.judged(found, state)))
+        report(number + 1)
+        if number > 2 and attempts[-1].record.score < attempts[-3].record.score + LEAST_GAIN:
+            break
+        if number < rounds:
+            state = work.apart(found, state) if apart else work.next(number, found, state)
+    return attempts
 
 
 def _read(design: Any, targets: Any) -> tuple[jax.Array, jax.Array]:

@@ -10,6 +10,9 @@ import numpy as np
 from ..problems.base import Problem
 from ..problems.linear import LinearProblem
 
+UNTRUSTED_COST = 10.0
+"""A fit that can't be trusted counts as a loss of this many nats."""
+
 
 class Round(NamedTuple):
     """One round of learning.
@@ -25,6 +28,11 @@ class Round(NamedTuple):
     prior: np.ndarray
     shares: dict[str, float]
     trusted: float
+
+    @property
+    def score(self) -> float:
+        """The log-evidence, less a cost of fits that can't be trusted: a prior that no sampler serves is no use."""
+        return self.log_evidence - UNTRUSTED_COST * (1 - self.trusted)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -158,6 +158,10 @@ class Work:
             return State(learned, self._concentrations(found) if learned is None else state.prior)
         return State(self._updated(number, found, state.covariance), self._concentrations(found))
 
+    def apart(self, found: Posterior, state: State) -> State:
+        """Return the concentrations of all components apart that a posterior tells, with the covariance as it was."""
+        return State(state.covariance, self._concentrations(found, apart=True))
+
     def _first(self) -> Covariance | None:
         """Return the covariance that the data outside the span of the design tell, or that residuals tell."""
         if self.kind is None:
@@ -198,8 +202,8 @@ class Work:
         moment = covariances.second_moment(flat, covariance)
         return covariance.fitted(moment, good.sum(), covariances.MORE_STEPS)
 
-    def _concentrations(self, found: Posterior) -> np.ndarray:
-        """Return the concentrations that make the mean of ``ln omega`` likeliest."""
+    def _concentrations(self, found: Posterior, apart: bool = False) -> np.ndarray:
+        """Return the concentrations that make the mean of ``ln omega`` likeliest: equal ones, or apart."""
         from scipy import special  # slow to import
 
         if not self.learns_prior:
@@ -207,8 +211,10 @@ class Work:
         good = self.train & _sampled_well(found)
         alpha = np.asarray(found.alpha, np.float64)[good if good.any() else self.train]
         # On the host: the number of problems that count differs from round to round.
-        logs = special.digamma(alpha) - special.digamma(alpha.sum(-1, keepdims=True))
-        likeliest = _from_log_mean(jnp.asarray(logs.mean(0), self.design.dtype))
+        logs = (special.digamma(alpha) - special.digamma(alpha.sum(-1, keepdims=True))).mean(0)
+        if not apart:
+            return equal_concentrations(logs, self.plain_template.constraint.has_slack)
+        likeliest = _from_log_mean(jnp.asarray(logs, self.design.dtype))
         return np.clip(np.asarray(likeliest, np.float64), *CONCENTRATIONS)
 
     def learned(self, state: State, history: list[Round], chosen: int) -> Learned:
@@ -229,6 +235,30 @@ class Work:
         several = np.unique(np.linspace(0, len(self.rows) - 1, min(len(self.rows), JUDGED)).astype(int))
         template = self._taken(self.template(state)).take(several, 1)
         return narrow_factor(template, np.asarray(self.sampled)[several], self.coordinates)
+
+
+def equal_concentrations(logs: np.ndarray, has_slack: bool) -> np.ndarray:
+    """Return the likeliest concentrations, ``(K,)``, that are equal, except that of a slack, the last component.
+
+    Args:
+      logs: means of ``ln omega``, ``(K,)``.
+      has_slack: whether there is a slack.
+    """
+    from scipy import optimize, special  # slow to import
+
+    group = np.zeros(len(logs), int)
+    group[-1] = int(has_slack)
+    counts, sums = np.bincount(group), np.bincount(group, logs)
+
+    def loss(log_alpha):
+        alpha = np.exp(log_alpha)
+        total = counts @ alpha
+        value = counts @ special.gammaln(alpha) - special.gammaln(total) - sums @ alpha
+        return value, alpha * (counts * (special.digamma(alpha) - special.digamma(total)) - sums)
+
+    limits = [tuple(np.log(CONCENTRATIONS))] * len(counts)
+    found = optimize.minimize(loss, np.zeros(len(counts)), jac=True, bounds=limits)
+    return np.exp(found.x)[group]
 
 
 def _sampled_well(found: Posterior) -> np.ndarray:

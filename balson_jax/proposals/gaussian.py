@@ -108,7 +108,7 @@ class TruncatedGaussian:
             deviations, left, density = carry
             index, (pivot, centre, gain, scale, alpha, share), below, above, *known = rows
             moved = centre[:, None] + jnp.einsum("bj,bjl->bl", gain, deviations, precision=lax.Precision.HIGHEST)
-            # Noise widens a conditional as far as the likelihood, and not walls and prior, makes it narrow.
+            # Noise widens a conditional as far as the likelihood, and not the walls of others, makes it narrow.
             width = scale[:, None] * jnp.exp(-0.5 * share[:, None] * log_precision)
             conditional = _Conditional.of(moved, width, left, alpha[:, None])
             log_x, x, left = conditional.draw(below, above)
@@ -248,19 +248,18 @@ def from_quadratic(
     """
     powers = exponents(prior)
     if shape is None:
-        return around(find_centre(quadratic, powers), quadratic, prior, spread)
-    likeliest = NoiseLevel(shape, jnp.zeros_like(shape), jnp.ones_like(shape), quadratic)
+        return around(find_centre(quadratic, powers), quadratic, prior, spread)[0]
+    likeliest = NoiseLevel(shape, shape, jnp.ones_like(shape), quadratic)
 
     def settle(_, state):
         # Where prior and data disagree, the noise at the centre is larger than at the optimum, and moves the centre.
-        # A loss of half a nat for each component is usual without that.
         loss = likeliest.loss(state[0][:, :, None])[:, 0]
-        usual = shape / (shape + jnp.maximum(loss - 0.5 * (prior.shape[-1] - 1), 0))
+        usual = shape / (shape + loss)
         return find_centre(_at(quadratic, usual), powers).omega, usual
 
     omega, usual = lax.fori_loop(0, SETTLING_STEPS, settle, (quadratic.optimum, jnp.ones_like(shape)))
-    found = around(Centre(omega, powers / omega), _at(quadratic, usual), prior, spread)
-    return dataclasses.replace(found, level=NoiseLevel(shape, found.share.sum(-1), usual, quadratic))
+    found, determined = around(Centre(omega, powers / omega), _at(quadratic, usual), prior, spread)
+    return dataclasses.replace(found, level=NoiseLevel.of(shape, usual, determined, quadratic))
 
 
 def _at(quadratic: Quadratic, precision: jax.Array) -> Quadratic:
@@ -269,8 +268,10 @@ def _at(quadratic: Quadratic, precision: jax.Array) -> Quadratic:
     return Quadratic(root, quadratic.optimum, precision[:, None] * quadratic.gradient)
 
 
-def around(centre: Centre, quadratic: Quadratic, prior: jax.Array, spread: float | jax.Array) -> TruncatedGaussian:
-    """Return the proposal with walls expanded about a centre.
+def around(
+    centre: Centre, quadratic: Quadratic, prior: jax.Array, spread: float | jax.Array
+) -> tuple[TruncatedGaussian, jax.Array]:
+    """Return the proposal with walls expanded about a centre, and how many components the data determine, ``(B,)``.
 
     With precision P of likelihood and walls, in order of drawing, the conditional of component k given the previous
     ones, with the later ones integrated out, has a precision to which its own wall contributes its stiffness d. Its
@@ -290,7 +291,6 @@ def around(centre: Centre, quadratic: Quadratic, prior: jax.Array, spread: float
     diagonal = jnp.diagonal(factor, axis1=-2, axis2=-1)
     gain = -(factor / diagonal[:, :, None] - jnp.eye(count - 1, dtype=pivot.dtype))[:, ::-1, ::-1]
     whole = jnp.square(diagonal[:, ::-1])
-    bend = (jnp.maximum(alpha - 1, 0) / jnp.square(pivot))[:, :-1]
     pivot, slope, stiffness = pivot[:, :-1], slope[:, :-1], stiffness[:, :-1]
     rest = whole - stiffness
     own = _likelihood_precision(factor, diagonal, root)
@@ -298,15 +298,16 @@ def around(centre: Centre, quadratic: Quadratic, prior: jax.Array, spread: float
     # A density pressed to a wall is not Gaussian: widen the conditionals if walls contribute much.
     walls = jnp.clip(2 * (stiffness / whole).mean(-1, keepdims=True), 0, 1)
     variance = (1 + INFLATION * walls / jnp.square(jnp.maximum(alpha[:, :-1], 1))) / precision
-    return TruncatedGaussian(
+    found = TruncatedGaussian(
         order=order,
         pivot=pivot,
         centre=(rest * pivot - slope) / precision,
         gain=gain * (whole / precision)[:, :, None],
         scale=spread * jnp.sqrt(variance),
         alpha=alpha,
-        share=own / (jnp.maximum(rest, own) + bend),
+        share=own / jnp.maximum(jnp.maximum(rest, own), jnp.finfo(own.dtype).tiny),
     )
+    return found, (own / whole).sum(-1)
 
 
 def _likelihood_precision(factor: jax.Array, diagonal: jax.Array, root: jax.Array) -> jax.Array:

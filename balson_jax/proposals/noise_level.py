@@ -16,6 +16,10 @@ from .dirichlet import stirling_remainder
 SMALLEST_SHAPE = max(ALPHA_MIN, 0.5)
 """Gamma variates of smaller shapes would need a second number."""
 
+WIDEST = 0.25
+"""Least shape of the precision's distribution, relative to that given omega. Wide enough to be safe, and a quarter of
+the shape still leaves two thirds of the draws effective where all of it would be right."""
+
 
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
@@ -23,31 +27,50 @@ class NoiseLevel:
     """The precision of noise of unknown level, relative to the likeliest: a second unknown beside omega.
 
     Integrated over it the posterior of omega has the tails of a t distribution, which no truncated Gaussian covers.
-    Given it, the posterior is Gaussian again. So both are drawn: the precision from ``Gamma(a - free / 2) / rate``,
-    its posterior if the data determine so many components and no wall is near, and omega given the precision.
-    Weights are those of both: the posterior times the precision's density given omega, ``Gamma(a) / (a + u)`` with u
-    the loss of log-likelihood at the likeliest level. Draws of the prior have a precision from the latter, so their
-    bound of the weights holds.
+    Given it, the posterior is Gaussian again. So both are drawn: the precision from ``Gamma(b) / rate``, and omega
+    given the precision. Weights are those of both: the posterior times the precision's density given omega,
+    ``Gamma(a) / (a + u)`` with u the loss of log-likelihood at the likeliest level. Draws of the prior have a precision
+    from the latter, so their bound of the weights holds.
+
+    The posterior of the precision is ``p^(a - 1) exp(-a p) Z(p)``, where Z is the evidence for known noise, and
+    ``-d ln Z / d ln p = E[p u]``. A component that the data determine adds 1/2 to ``E[p u]``, and one that they press
+    to a wall adds its concentration if they press hard, half of it if its optimum is at the wall: in both cases Z is a
+    power of p. The posterior is then ``Gamma(a - E[p u]) / a``. If the prior holds omega where the data don't want it,
+    Z falls exponentially and the posterior is narrower than that, about the same mean.
 
     Attributes:
       shape: ``a``, half the number of rows plus the shape of the noise's prior, ``(B,)``.
-      free: number of components that the data determine, ``(B,)``.
-      usual: the precision where the Gaussian was made, ``a / rate``, ``(B,)``.
+      drawn: ``b``, ``(B,)``.
+      usual: the precision where the Gaussian was made, ``(B,)``.
       quadratic: the log-likelihoods at the likeliest level.
     """
 
     shape: jax.Array
-    free: jax.Array
+    drawn: jax.Array
     usual: jax.Array
     quadratic: Quadratic
 
+    @staticmethod
+    def of(shape: jax.Array, usual: jax.Array, determined: jax.Array, quadratic: Quadratic) -> NoiseLevel:
+        """Return the level for a Gaussian made at a precision ``a / (a + u)``, with u the loss at its centre.
+
+        Args:
+          shape: ``a``, ``(B,)``.
+          usual: that precision, ``(B,)``; so ``a - usual u = a usual``.
+          determined: number of components that the data determine, ``(B,)``.
+          quadratic: the log-likelihoods at the likeliest level.
+        """
+        drawn = jnp.maximum(shape * usual - 0.5 * determined, jnp.maximum(WIDEST * shape, SMALLEST_SHAPE))
+        return NoiseLevel(shape, drawn, usual, quadratic)
+
     @property
-    def _drawn_shape(self) -> jax.Array:
-        return jnp.maximum(self.shape - 0.5 * self.free, SMALLEST_SHAPE)
+    def _excess_rate(self) -> jax.Array:
+        """The rate of the draws less ``a``, ``(B,)``: where the shape is cut off below, it keeps the mean."""
+        return jnp.maximum(self.drawn / self.usual - self.shape, 0)
 
     def draw(self, bits: jax.Array, given: Given | None) -> jax.Array:
         """Return log-precisions, ``(B, L)``, from integer points, ``(L,)``; those of given draws given omega."""
-        new = self._variates(bits, self._drawn_shape) + jnp.log(self.usual / self.shape)[:, None]
+        new = self._variates(bits, self.drawn) - jnp.log(self.shape + self._excess_rate)[:, None]
         if given is None:
             return new
         rate = self.shape[:, None] + self.loss(jnp.exp(given.log_omega))
@@ -58,16 +81,15 @@ class NoiseLevel:
 
     def log_density(self, log_precision: jax.Array, log_omega: jax.Array) -> jax.Array:
         """Return the log-density of precisions as they are drawn, over that given omega, ``(B, L)``."""
-        shape, drawn = self.shape[:, None], self._drawn_shape[:, None]
+        shape, drawn, excess = (part[:, None] for part in (self.shape, self.drawn, self._excess_rate))
         loss = self.loss(jnp.exp(log_omega))
-        # The ratio of the two densities has the constant Gamma(a) / (Gamma(b) a^(a - b)). By Stirling's formula, whose
-        # large terms cancel, its logarithm is -(b - 1/2) ln(b / a) - (a - b) plus the difference of the remainders.
+        # The constant is b ln r - ln Gamma(b) - a ln a + ln Gamma(a). By Stirling's formula, whose large terms cancel,
+        # it is b ln(r / b) + ln(b / a) / 2 - (a - b) plus the difference of the remainders.
         less = shape - drawn
-        constant = -(drawn - 0.5) * jnp.log1p(-less / shape) - less
+        relative = jnp.log1p(-less / shape)  # ln(b / a)
+        constant = drawn * (jnp.log1p(excess / shape) - relative) + 0.5 * relative - less
         constant = constant + stirling_remainder(shape) - stirling_remainder(drawn)
-        constant = constant - drawn * jnp.log(self.usual)[:, None]
-        beyond = loss + shape * (1 - 1 / self.usual[:, None])  # rate given omega less the rate of the draws
-        change = (drawn - shape) * log_precision + jnp.exp(log_precision) * beyond
+        change = -less * log_precision + jnp.exp(log_precision) * (loss - excess)
         return constant + change - shape * jnp.log1p(loss / shape)
 
     def loss(self, omega: jax.Array) -> jax.Array:

@@ -130,11 +130,11 @@ def test_auto_inside_a_trace_makes_a_fixed_choice():
     np.testing.assert_allclose(inside.mean, balson.fit(KEY, problem, "tg").mean, rtol=1e-4)
 
 
-@thinned("num_components,prior,methods", [], [(20, 0.3, ["tg", "hit_and_run"]), (40, 0.5, ["hit_and_run"] * 2)])
-def test_auto_walks_where_no_proposal_serves(num_components, prior, methods):
+@thinned("num_components,prior", [], [(20, 0.3), (40, 0.5)])
+def test_auto_walks_where_no_proposal_serves(num_components, prior):
     problem, theta = pixels(1, 2, 156, num_components, 0.01, prior=prior)
     found = balson.fit(KEY, problem)
-    assert found.method.tolist() == methods
+    assert found.method.tolist() == ["hit_and_run"] * 2
     found.raise_for_status()
     assert (found.rhat < 1.01).all()
     assert (found.ess >= 400).all()

@@ -121,7 +121,8 @@ def test_more_problems_than_a_block_holds(name, monkeypatch):
         sizes.append(len(found.ess))
         return assemble(key, flat, target, found, method)
 
-    monkeypatch.setattr(blocks, "BLOCK_ELEMENTS", 2 * elements)
+    for limit in ("BLOCK_ELEMENTS", "SMALL_ELEMENTS"):
+        monkeypatch.setattr(blocks, limit, 2 * elements)
     monkeypatch.setattr(blocks, "posterior_of", counted)
     forget_programs()
     try:
