@@ -154,9 +154,12 @@ def linear_target(problem: LinearProblem, optimum: Optimum) -> LinearTarget:
         # Rounding hides a smaller half-square.
         floor = 0.5 * jnp.square(2 * rounding(problem))
         bound = square_total * (half_square - multipliers @ omega)
+        # Rounding errors of multipliers would raise all half-squares of a perfect fit above the floor, or lower the
+        # bound of a good one to it.
+        hidden = (problem.noise.floored(bound, floor)[0] > bound) & (bound < floor)
+        multipliers = jnp.where(hidden, _told(multipliers, problem), multipliers)
+        bound = jnp.where(hidden, square_total * (half_square - multipliers @ omega), bound)
         base, improper = problem.noise.floored(bound, floor)
-        # Multipliers of a perfect fit would raise all half-squares above the floor.
-        multipliers = jnp.where((base > bound) & (bound < floor), _told(multipliers, problem), multipliers)
         rounded = rounding(problem) / problem.noise.likeliest_level(problem.num_rows, base)
         common = common_fields(problem, base, improper=improper, unbounded=jnp.bool_(False), rounding=rounded)
         own = {"multipliers": multipliers, "square_total": square_total, "nuisance": None}

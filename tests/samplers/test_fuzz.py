@@ -36,6 +36,7 @@ def test_a_small_error_would_show():
     assert np.mean(wrong) > 0.2
 
 
+@pytest.mark.slow
 def test_a_strong_prior_against_data_of_unknown_noise():
     """The prior holds a component off the wall to which the data press it, so that a lower precision moves it far."""
     problems, index = fuzz_problems.batch(3, "equal", "estimated", number=1, count=100), 82
