@@ -10,7 +10,7 @@ import numpy as np
 from ..problems.base import Problem
 from ..problems.linear import LinearProblem
 
-UNTRUSTED_COST = 10.0
+UNTRUSTED_COST = 20.0
 """A fit that can't be trusted counts as a loss of this many nats."""
 
 
