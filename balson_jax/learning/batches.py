@@ -70,7 +70,7 @@ def learn(
       coordinates: of the rows, ``(N,)``, such as wavelengths; default: their numbers. Errors of rows with near
         coordinates may be alike.
       sample: how many of the targets to learn from, at most.
-      rounds: how many rounds, at most; as many again for concentrations of their own, if they are worth a try.
+      rounds: how many rounds, at most; as many again to try concentrations that differ between components.
       method: with which the rounds fit; the default is ``TG`` up to 64 components.
       progress: whether to show a progress bar, or a function called with the numbers of rounds done and in total.
       **options: ``total``, ``constraint``, ``weights``, ``mask``, ``missing`` and ``slack_prior`` of
@@ -95,14 +95,15 @@ def learn(
     validation.require_at_least("sample", sample, 2)
     design, targets = _read(design, targets)
     work = Work(key, design, targets, noise, prior, level, coordinates, sample, method, options)
-    with reporter(progress, rounds + 1, "learned", "rounds") as report:
+    passes = 2 if work.learns_prior else 1
+    with reporter(progress, passes * (rounds + 1), "learned", "rounds") as report:
         attempts = _rounds(work, work.plain, rounds, report)
-    best = max(attempts, key=lambda attempt: attempt.record.score)
-    if work.learns_prior:
-        own = _rounds(work, best.state, rounds, lambda done: None, apart=True)[1:]
-        attempts += own
-        found = max(own, key=lambda attempt: attempt.record.score)
-        best = found if found.record.score > best.record.score + APART_GAIN else best
+        best, done = max(attempts, key=_score), len(attempts)
+        if work.learns_prior:
+            own = _rounds(work, best.state, rounds, lambda number: report(done + number), apart=True)[1:]
+            found = max(own, key=_score)
+            best = found if _score(found) > _score(best) + APART_GAIN else best
+            attempts += own
     chosen = next(number for number, attempt in enumerate(attempts) if attempt is best)
     return work.learned(best.state, [attempt.record for attempt in attempts], chosen)
 
@@ -112,6 +113,10 @@ class _Attempt(NamedTuple):
 
     state: State
     record: Round
+
+
+def _score(attempt: _Attempt) -> float:
+    return attempt.record.score
 
 
 def _rounds(
@@ -131,7 +136,7 @@ def _rounds(
         found = work.fit(number, state)
         attempts.append(_Attempt(state, work.judged(found, state)))
         report(number + 1)
-        if number > 2 and attempts[-1].record.score < attempts[-3].record.score + LEAST_GAIN:
+        if number > 2 and _score(attempts[-1]) < _score(attempts[-3]) + LEAST_GAIN:
             break
         if number < rounds:
             state = work.apart(found, state) if apart else work.next(number, found, state)

@@ -3,9 +3,11 @@
 import jax
 import numpy as np
 import pytest
+from scipy import special
 
 import balson_jax as balson
 from balson_jax.experiments.scenes import TROUBLES, simulate
+from balson_jax.learning.rounds import equal_concentrations
 from balson_jax.residuals import covariance as covariances
 
 KEY = jax.random.key(0)
@@ -145,6 +147,17 @@ def test_concentrations_alone():
     # The Fisher information of 320 draws gives 10 % or less; the rounds stop somewhat short of the optimum.
     np.testing.assert_allclose(found.prior, truth, rtol=0.3)
     assert found.covariance is None
+
+
+@pytest.mark.parametrize("truth", [[0.3, 0.3, 0.3, 2.0], [5.0, 5.0, 0.05], [0.7, 0.7]])
+def test_equal_concentrations(truth):
+    """Means of ln omega under a Dirichlet give its concentrations back; that of a slack, the last, may differ."""
+    logs = special.digamma(truth) - special.digamma(sum(truth))
+    np.testing.assert_allclose(equal_concentrations(logs, has_slack=truth[0] != truth[-1]), truth, rtol=1e-3)
+    # Without a slack they are equal, and their mean of ln omega is the mean over the components.
+    equal = equal_concentrations(logs, has_slack=False)
+    assert np.ptp(equal) == 0
+    assert special.digamma(equal[0]) - special.digamma(equal.sum()) == pytest.approx(logs.mean(), rel=1e-3)
 
 
 def test_steps_increase_the_likelihood():
