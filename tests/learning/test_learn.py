@@ -236,7 +236,7 @@ def test_too_many_rows_for_a_covariance():
 @pytest.mark.slow
 @pytest.mark.parametrize("num_materials", [3, 8])
 @pytest.mark.parametrize("trouble", TROUBLES)
-def test_troubles_of_real_scenes(trouble, num_materials):
+def test_troubles_of_real_scenes(trouble, num_materials, request):
     # TG alone: Auto sends some pixels with eight materials and concentrations far below one to slow chains.
     method = balson.TG(16_384)
     # Spectra that are off bias all pixels of a scene alike, and with three materials in two directions only: one scene
@@ -262,5 +262,9 @@ def test_troubles_of_real_scenes(trouble, num_materials):
     assert errors[1] < 1.03 * errors[0]
     trusted = np.mean([(np.asarray(fit.status) == 0).mean() for fit in found])
     assert trusted > (0.99 if num_materials == 3 else 0.95)
+    # Not met: 95.5 % of all shares are held, and the plain fit holds 61 %.
+    if (trouble, num_materials) in (("gain", 3), ("variable", 8)):
+        request.node.add_marker(pytest.mark.xfail(raises=AssertionError, strict=True))
+    assert after.mean() < 0.95
     if trouble in ("correlated", "variable"):
-        assert before.mean() < (0.6 if num_materials == 3 else 0.65)
+        assert before.mean() < 0.6
