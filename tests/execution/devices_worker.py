@@ -38,15 +38,11 @@ def results(thorough: bool) -> dict[str, balson.Posterior]:
     # Two axes, problems over one and draws over the other; inputs that the user sharded, on a mesh of explicit type.
     meshes = {"explicit": jax.make_mesh((2, 4), ("problems", "draws"))}
     if thorough:
-        for count in (1, 2, 8):
-            found[f"is-problems-{count}"] = balson.fit(KEY, parallel.shard(batch, mesh_of(count)), METHODS["is"])
-        for name in ("isirs", "rs"):
-            found[f"{name}-problems-8"] = balson.fit(KEY, parallel.shard(batch, mesh_of(8)), METHODS[name])
+        for name, count in (("is", 1), ("isirs", 8), ("rs", 8)):
+            found[f"{name}-problems-{count}"] = balson.fit(KEY, parallel.shard(batch, mesh_of(count)), METHODS[name])
         found["single-draws-3"] = balson.fit(KEY, parallel.shard(single, mesh_of(3)), METHODS["is"])
         found["isirs-draws-8"] = balson.fit(KEY, parallel.shard(batch, mesh_of(8), over="draws"), METHODS["isirs"])
-        found["single-draws-2"] = balson.fit(KEY, parallel.shard(single, mesh_of(2)), METHODS["is"])
         found["rsirs-problems-2"] = balson.fit(KEY, parallel.shard(batch, mesh_of(2)), METHODS["rsirs"])
-        found["single-draws-8"] = balson.fit(KEY, parallel.shard(single, mesh_of(8)), METHODS["is"])
         found["auto-problems-8"] = balson.fit(KEY, parallel.shard(batch, mesh_of(8)), METHODS["auto"])
         assert found["auto-problems-8"].mean.sharding.spec[0] == "devices"
         found["climb-problems-8"] = balson.fit(KEY, parallel.shard(batch, mesh_of(8)), METHODS["climb"])

@@ -177,7 +177,7 @@ def test_calibration_of_auto(num_components):
 
 @pytest.mark.slow
 def test_against_nuts():
-    """NumPyro's NUTS on collinear columns, for a prior below, at and above one.
+    """NumPyro's NUTS on collinear columns, for a prior below and above one.
 
     In normal variables, ``2 prior`` for each component, whose sums of squares are gamma variables: there a prior below
     one has no corners in which NUTS gets lost.
@@ -186,7 +186,7 @@ def test_against_nuts():
     from numpyro import distributions, infer
     from numpyro.diagnostics import summary
 
-    for num_components, prior in ((5, 0.5), (5, 2.0), (20, 0.5), (20, 1.0)):
+    for num_components, prior in ((5, 0.5), (5, 2.0), (20, 0.5)):
         problem, _ = pixels(21, 1, 80, num_components, 0.03, prior=prior)
         rng = np.random.default_rng(21)
         design = spectra(rng, 80, num_components)
