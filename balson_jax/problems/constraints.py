@@ -72,6 +72,9 @@ class Constraint(abc.ABC):
     theta_is_omega = False
     """Whether theta / C is the first P components of omega, so that their moments need no computation."""
 
+    sum_may_be_less: bool | None = None
+    """Whether ``sum(|theta|)`` may be below C; ``None`` if no sum of theta is constrained."""
+
     shares_are_beta = False
     """Whether theta / C lies between 0 and 1, so that a Beta distribution can describe it."""
 
@@ -135,6 +138,7 @@ class Equal(Constraint):
     label = "sum ="
     min_params = 2
     theta_is_omega = True
+    sum_may_be_less = False
     shares_are_beta = True
 
     def num_params(self, num_components: int) -> int:
@@ -155,6 +159,7 @@ class Signed(Constraint):
 
     name = "signed"
     label = "sum of |theta| ≤"
+    sum_may_be_less = True
 
     def num_params(self, num_components: int) -> int:
         """Return the number P of parameters for K components."""
@@ -184,6 +189,7 @@ class _Slackened(Constraint):
 
     min_params = 1
     has_slack = True
+    sum_may_be_less = True
 
     def num_params(self, num_components: int) -> int:
         return super().num_params(num_components - 1)  # type: ignore[safe-super]
