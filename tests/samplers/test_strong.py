@@ -96,14 +96,15 @@ def test_a_tail_without_weight_is_no_alarm():
     np.testing.assert_array_less(np.abs(found.mean - exact.mean), Z * np.sqrt(exact.variance / float(found.ess)))
 
 
-@thinned("walls,num_components", [], [("soft", 3), ("hard", 3), ("hard", 2), ("soft", 2)])
+@thinned("walls,num_components", [], [("soft", 3), ("hard", 3), ("hard", 2), ("soft", 2), ("rates", 3), ("rates", 2)])
 def test_bounces_against_quadrature(walls, num_components):
-    """Walkers that fly off walls: hard ones for a uniform prior, soft ones for peaked ones too."""
+    """Walkers that fly off walls: hard ones for a uniform prior, soft ones for peaked ones; rates for sparse ones."""
     rng = np.random.default_rng(10 + num_components)
     design = rng.normal(size=(6, num_components)) + np.arange(num_components)
     truth = rng.dirichlet(0.5 + np.arange(num_components))
     peaked = [np.linspace(1, 6, num_components), np.linspace(2.5, 1, num_components)]
-    priors = [np.ones(num_components), *(peaked if walls == "soft" else [])]
+    sparse = [np.linspace(0.1, 0.9, num_components), np.linspace(1, 0.05, num_components)]
+    priors = {"hard": [], "soft": peaked, "rates": sparse}[walls] + [np.ones(num_components)]
     grid = [(prior, noise) for prior in priors for noise in (0.1, 0.4, 2.0)]
     targets = np.stack([design @ truth + noise * rng.normal(size=6) for _, noise in grid])
     noise, prior = np.array([noise for _, noise in grid]), np.stack([prior for prior, _ in grid])
@@ -120,7 +121,7 @@ def test_bounces_against_quadrature(walls, num_components):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("prior", [1.0, 2.5])
+@pytest.mark.parametrize("prior", [0.4, 1.0, 2.5])
 def test_bounces_agree_with_straight_lines(prior):
     """Twenty components, unknown noise, and what is left of the sum: flights beside slices along lines."""
     rng = np.random.default_rng(6)

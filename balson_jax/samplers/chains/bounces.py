@@ -32,7 +32,7 @@ from .walkers import EXACT, Population, Walkers
 FLIGHT = 2.0
 """Duration of a flight; a walker crosses the width of the posterior in any direction in about one unit of time."""
 
-Walls = Literal["hard", "soft", "none"]
+Walls = Literal["hard", "soft", "rates", "none"]
 
 
 class Air(NamedTuple):
@@ -88,7 +88,7 @@ class Bounces:
     @staticmethod
     def of(population: Population, walls: Walls | None) -> Bounces | None:
         """Return the flights, or ``None`` for models and for priors that are unknown or have poles."""
-        if walls in (None, "none") or population.quadratic is None:
+        if walls not in ("hard", "soft") or population.quadratic is None:
             return None
         return Bounces(population.quadratic, population.prior, walls == "soft")
 

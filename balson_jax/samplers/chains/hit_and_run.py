@@ -5,7 +5,8 @@ which follows the shape of the posterior, or a direction in which a few componen
 place is a draw from the posterior along the line (see ``lines`` and ``slices``).
 
 Lines are short where there are many walls. For linear problems whose concentrations are known to be at least one,
-walkers therefore also fly along broken lines (see ``bounces``), which take them across the posterior in one go.
+walkers therefore also fly along broken lines (see ``bounces``), which take them across the posterior in one go. If all
+are known to be at most one, random rates stand for the poles of the prior, and walkers fly too (see ``rates``).
 
 Ensembles share only the coordinates of their flights. They start farther apart than the posterior is wide (see
 ``starts``), so agreement of their means (R-hat, see ``convergence``) is evidence of convergence. Rounds double in
@@ -27,6 +28,7 @@ from ...weighting.estimate import Estimate
 from ..base import DEFAULT_KEEP, Sampler, num_kept, require_target_ess
 from .bounces import Bounces, Walls
 from .lines import Lines
+from .rates import Rates
 from .records import Recorder
 from .schedule import Schedule, Walk
 from .walkers import Population
@@ -62,8 +64,9 @@ class HitAndRun(Sampler):
         Rounds go on, beyond ``max_moves`` too, until there are as many.
       walls: walls off which walkers of linear problems bounce, which is many times faster than straight lines alone:
         ``"hard"`` for those of the simplex, if the prior is uniform; ``"soft"`` for those of the prior, if no
-        concentration is below 1; ``"none"`` for straight lines only, which serve any prior. ``None`` chooses by the
-        prior, if its value is known, and takes ``"none"`` if a concentration is above 8.
+        concentration is below 1; ``"rates"`` for sparse priors, if none is above 1; ``"none"`` for straight lines only,
+        which serve any prior. ``None`` chooses by the prior, if its value is known, and takes ``"none"`` if a
+        concentration is above 8, or if some are below and some above 1.
     """
 
     target_ess: float | jax.Array = 400.0
@@ -96,15 +99,15 @@ class HitAndRun(Sampler):
         require_target_ess(self.target_ess)
         prior = validation.known(problem.prior)
         low, high = (1.0, 1.0) if prior is None or not prior.size else (float(prior.min()), float(prior.max()))
-        if (self.walls == "hard" and not low == high == 1) or (self.walls == "soft" and low < 1):
-            needed = "of 1 for all components" if self.walls == "hard" else "of at least 1"
+        suits = {"hard": low == high == 1, "soft": low >= 1, "rates": high <= 1}
+        if not suits.get(self.walls or "none", True):
+            needed = {"hard": "of 1 for all components", "soft": "of at least 1", "rates": "of at most 1"}[self.walls]
             raise ValueError(
                 f"walls={self.walls!r} needs a prior {needed}, not one from {low:g} to {high:g}; leave it out"
             )
         if self.walls is not None:
             return super().prepare(problem)
-        suitable = "none" if prior is None or low < 1 or high > MAX_SOFT else "hard" if high == 1 else "soft"
-        return dataclasses.replace(super().prepare(problem), walls=suitable)
+        return dataclasses.replace(super().prepare(problem), walls=_suitable(prior is not None, low, high))
 
     def elements(self, num_components: int) -> int:
         """Return how many numbers a problem's walkers hold, times 32: a block runs until its slowest problem ends."""
@@ -121,12 +124,22 @@ class HitAndRun(Sampler):
         """
         population = Population.of(target, ENSEMBLES, self.num_walkers(target.shape[1]))
         bounces = Bounces.of(population, self.walls)
-        walk = Walk(Lines.of(population, self.walls == "hard"), bounces)
+        rates = Rates.of(population) if self.walls == "rates" else None
+        walk = Walk(Lines.of(population, self.walls == "hard"), bounces, rates)
         walkers = population.start(jax.random.fold_in(key, 0))
         hopeless = ~target.valid | ~jnp.isfinite(target.log_peak) | ~jnp.isfinite(walkers.omega).all((0, 2, 3))
-        if bounces:
-            hopeless = hopeless | ~bounces.suits()
+        for moves in (bounces, rates):
+            hopeless = hopeless if moves is None else hopeless | ~moves.suits()
         walkers, frame = walk.come_in(jax.random.fold_in(key, 2), walkers)
         recorder = Recorder.of(population, walkers, self.match == "kl", num_kept(self.keep, target) // ENSEMBLES)
         last = Schedule(walk, recorder, self.target_ess, self.max_moves).run(key, walkers, frame, hopeless)
         return recorder.estimate(last.parts, last.kept, self.target_ess)
+
+
+def _suitable(known: bool, low: float, high: float) -> Walls:
+    """Return the walls that suit concentrations from ``low`` to ``high``, if they are known."""
+    if not known or high > MAX_SOFT or low < 1 < high:
+        return "none"
+    if low < 1:
+        return "rates"
+    return "hard" if high == 1 else "soft"

@@ -21,6 +21,7 @@ from . import coordinates
 from .bounces import Bounces
 from .coordinates import Frame
 from .lines import Lines
+from .rates import Rates
 from .records import Recorder
 from .walkers import Walkers
 
@@ -35,21 +36,28 @@ class Walk:
     Attributes:
       lines: moves along lines.
       bounces: flights; ``None`` if walkers don't fly.
+      rates: moves for sparse priors; ``None`` for others.
     """
 
     lines: Lines
     bounces: Bounces | None
+    rates: Rates | None = None
+
+    @property
+    def flies(self) -> bool:
+        """Whether walkers fly."""
+        return self.bounces is not None or self.rates is not None
 
     @property
     def cycles(self) -> int:
         """Number of cycles between records: 1 with flights; else moves for about a quarter of the components."""
         num_components = self.lines.population.target.shape[1]
-        return 1 if self.bounces else -(-num_components // (4 * self.lines.moves))
+        return 1 if self.flies else -(-num_components // (4 * self.lines.moves))
 
     @property
     def moves(self) -> int:
         """Number of moves between records; a flight counts as many as there are components."""
-        return self.cycles * self.lines.moves + (self.lines.population.target.shape[1] if self.bounces else 0)
+        return self.cycles * self.lines.moves + (self.lines.population.target.shape[1] if self.flies else 0)
 
     def advance(self, key: jax.Array, walkers: Walkers, frame: Frame | None) -> Walkers:
         """Return the walkers at their next record."""
@@ -60,6 +68,8 @@ class Walk:
         walkers = lax.fori_loop(0, self.cycles, cycle, walkers)
         if self.bounces and frame is not None:
             walkers = self.bounces.fly(jax.random.fold_in(key, self.cycles + 1), walkers, frame)
+        if self.rates:
+            walkers = self.rates.move(jax.random.fold_in(key, self.cycles + 1), walkers)
         return self.lines.population.refresh(jax.random.fold_in(key, self.cycles), walkers)
 
     def come_in(self, key: jax.Array, walkers: Walkers) -> tuple[Walkers, Frame | None]:
