@@ -57,7 +57,7 @@ def sparsest(posterior: Posterior, problem: LinearProblem, tolerance: float) -> 
     for first in range(0, len(mean), size):
         own = slice(first, first + size)
         signs = np.where(mean[own] < 0, -1, 1).astype(mean.dtype)
-        may_be_less = posterior.constraint.sum_may_be_less
+        may_be_less = bool(posterior.constraint.sum_may_be_less)
         search = _Search(columns[own] * signs[:, None], np.abs(mean[own]), total[own], may_be_less)
         spread = _spread(columns[own], draws[own] - mean[own, None], weights[own])
         found[own] = signs * search.smallest(tolerance * spread)
@@ -92,11 +92,11 @@ class _Search:
         rank = np.argsort(order, axis=-1, kind="stable")
         nested = rank[:, None] < np.arange(1, self.width + 1)[:, None]  # (B, width, P)
         fits = self._refit(nested)
-        enough = fits.loss <= allowed[:, None]
+        enough = np.asarray(fits.loss <= allowed[:, None])
         first = enough.argmax(-1)
         best = fits.theta[np.arange(len(first)), first]
         chosen = best > 0
-        active = enough.any(-1)
+        active = np.asarray(enough.any(-1))
         while active.any():
             fits = self._refit(self._without_one(chosen))
             least = fits.loss.argmin(-1)

@@ -99,9 +99,12 @@ class HitAndRun(Sampler):
         require_target_ess(self.target_ess)
         prior = validation.known(problem.prior)
         low, high = (1.0, 1.0) if prior is None or not prior.size else (float(prior.min()), float(prior.max()))
-        suits = {"hard": low == high == 1, "soft": low >= 1, "rates": high <= 1}
-        if not suits.get(self.walls or "none", True):
-            needed = {"hard": "of 1 for all components", "soft": "of at least 1", "rates": "of at most 1"}[self.walls]
+        suits, needed = {
+            "hard": (low == high == 1, "of 1 for all components"),
+            "soft": (low >= 1, "of at least 1"),
+            "rates": (high <= 1, "of at most 1"),
+        }.get(self.walls or "none", (True, ""))
+        if not suits:
             raise ValueError(
                 f"walls={self.walls!r} needs a prior {needed}, not one from {low:g} to {high:g}; leave it out"
             )
