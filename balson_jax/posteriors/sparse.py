@@ -92,19 +92,19 @@ class _Search:
         rank = np.argsort(order, axis=-1, kind="stable")
         nested = rank[:, None] < np.arange(1, self.width + 1)[:, None]  # (B, width, P)
         fits = self._refit(nested)
-        enough = np.asarray(fits.loss <= allowed[:, None])
+        enough = fits.loss <= allowed[:, None]
         first = enough.argmax(-1)
         best = fits.theta[np.arange(len(first)), first]
         chosen = best > 0
-        active = np.asarray(enough.any(-1))
+        active = enough.any(-1)
         while active.any():
             fits = self._refit(self._without_one(chosen))
             least = fits.loss.argmin(-1)
             rows = np.arange(len(least))
-            active &= fits.loss[rows, least] <= allowed
+            active = np.logical_and(active, fits.loss[rows, least] <= allowed)
             best = np.where(active[:, None], fits.theta[rows, least], best)
             chosen = np.where(active[:, None], best > 0, chosen)
-            active &= chosen.sum(-1) > 1
+            active = np.logical_and(active, chosen.sum(-1) > 1)
         return np.where(enough.any(-1)[:, None], best, self.mean)
 
     def _without_one(self, chosen: np.ndarray) -> np.ndarray:
