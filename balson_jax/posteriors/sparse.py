@@ -96,7 +96,7 @@ class _Search:
         first = enough.argmax(-1)
         best = fits.theta[np.arange(len(first)), first]
         chosen = best > 0
-        active = enough.any(-1)
+        active = np.any(enough, axis=-1, keepdims=True)[:, 0]
         while active.any():
             fits = self._refit(self._without_one(chosen))
             least = fits.loss.argmin(-1)
