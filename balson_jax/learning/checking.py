@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from .. import validation
+from .. import tables, validation
 from ..posteriors.posterior import Posterior
 from ..problems import noise_arguments, rows
 from ..problems import nuisance as nuisance_columns
@@ -40,7 +40,8 @@ def check(
 
     Args:
       design: ``(N, P)``, as for ``linear_problem``.
-      targets: ``(B, N)``, or ``(N,)`` for one problem; NaN where a row is missing.
+      targets: ``(B, N)``, or ``(N,)`` for one problem; NaN where a row is missing. Tables are read as by
+        ``linear_problem``.
       posterior: of these problems. Of a large batch, 1,000 are looked at.
       noise: as it was given to ``linear_problem``: a level (a number, or one per row or problem), or ``Correlated``; as
         ``Correlated(learned.covariance)`` or ``learned.levels``. ``None`` if it was estimated.
@@ -105,6 +106,7 @@ def check(
 
 
 def _read(design: Any, targets: Any, posterior: Posterior) -> tuple[np.ndarray, np.ndarray]:
+    design, targets, _, _ = tables.read(design, targets, {})
     wide = np.asarray(validation.float_array("design", design), np.float64)
     data = np.asarray(validation.float_array("targets", targets), np.float64)
     if wide.ndim != 2 or wide.shape[1] != posterior.num_params:
