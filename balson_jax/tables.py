@@ -59,7 +59,9 @@ def is_table(value: Any) -> bool:
     return is_frame(value) or is_series(value) or is_labelled_array(value)
 
 
-def read(design: Any, target: Any, options: dict[str, Any]) -> tuple[Any, Any, dict[str, Any], Labels]:
+def read(
+    design: Any, target: Any, options: dict[str, Any], argument: str = "target"
+) -> tuple[Any, Any, dict[str, Any], Labels]:
     """Return design, target and options with arrays in place of tables, and the names that tables had.
 
     Arrays are returned as they are.
@@ -68,6 +70,7 @@ def read(design: Any, target: Any, options: dict[str, Any]) -> tuple[Any, Any, d
       design: rows are observations, columns are components.
       target: a Series, or a DataFrame with one column per target, which becomes ``(targets, N)``.
       options: arguments of ``linear_problem`` by name.
+      argument: what error messages call the target.
 
     Raises:
       ValueError: if names don't match, or a column does not hold numbers; the message names them.
@@ -82,7 +85,7 @@ def read(design: Any, target: Any, options: dict[str, Any]) -> tuple[Any, Any, d
         design, rows = wide.values, wide.rows
         components = None if wide.columns is None else tuple(str(name) for name in wide.columns)
         require_unique("design", components or (), "the name of a column")
-    target, own, problems = _read_target("target", target, rows, num_rows, dim)
+    target, own, problems = _read_target(argument, target, rows, num_rows, dim)
     labels = Labels(components, own if rows is None else rows, problems)
     options = {name: _option(name, value, labels, dim) for name, value in options.items()}
     return design, target, options, labels

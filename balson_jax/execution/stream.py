@@ -14,8 +14,7 @@ import jax
 import numpy as np
 from jax.sharding import Mesh
 
-from .. import tables, validation
-from ..labels import Labels, require_names
+from .. import validation
 from ..posteriors.posterior import Posterior
 from ..problems import constraints
 from ..problems.base import Problem, Template
@@ -25,6 +24,7 @@ from ..residuals.narrowness import NARROW
 from ..samplers import Sampler, resolve
 from ..status import Status
 from ..version import __version__
+from . import names
 from .judging import narrow_factor
 from .ladder import fit_problem, method_names
 from .parallel import shard
@@ -93,7 +93,7 @@ def fit_stream(
     key = validation.typed_key(key)
     validation.require_at_least("chunk", chunk, 1)
     validation.require_flag("check", check)
-    design, targets, options, labels = _read_names(design, targets, options)
+    design, targets, options, labels = names.read(design, targets, options)
     template, arguments = _template(design, targets, options)
     shape = tuple(targets.shape)
     num_devices = 1 if mesh is None else mesh.size
@@ -226,30 +226,6 @@ def _run(stream: _Stream, store: ArrayStore, progress: bool | Callable[[int, int
 def _assemble(template: Template, values: jax.Array) -> Problem:
     # Inside a trace, so that a NaN becomes a status.
     return template.with_targets(values)
-
-
-def _read_names(design: Any, targets: Any, options: dict[str, Any]) -> tuple[Any, Any, dict[str, Any], Labels]:
-    """Return design, targets and options with arrays in place of tables, and names; a lazy array is not read."""
-    lazy = targets if tables.is_labelled_array(targets) else None
-    if isinstance(design, Problem):
-        labels, problems = design.labels, None
-        event = design.template.rows.event
-        if lazy is None and len(event) == 1:
-            targets, problems = tables.read_target("targets", targets, labels.rows, *event)
-        labels = dataclasses.replace(labels, problems=problems)
-        return design, targets, options, labels if lazy is None else tables.lazy_labels("targets", lazy, labels)
-    mean, uncertain = split(design)
-    options = dict(options)
-    names = options.pop("names", None)
-    mean, targets, options, labels = tables.read(mean, targets if lazy is None else None, options)
-    if names is not None:
-        labels = dataclasses.replace(labels, components=require_names(names, np.shape(mean)[-1]))
-    design = mean if uncertain is None else dataclasses.replace(uncertain, mean=mean)
-    return (
-        (design, targets, options, labels)
-        if lazy is None
-        else (design, lazy, options, tables.lazy_labels("targets", lazy, labels))
-    )
 
 
 def _template(design: Any, targets: Any, options: dict[str, Any]) -> tuple[Template, dict[str, str]]:

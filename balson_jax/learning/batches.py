@@ -93,7 +93,7 @@ def learn(
     validation.require_choice("level", level, ("estimate", "common"))
     validation.require_at_least("rounds", rounds, 1)
     validation.require_at_least("sample", sample, 2)
-    design, targets, given, labels = tables.read(design, targets, {**options, "prior": prior})
+    design, targets, given, labels = tables.read(design, targets, {**options, "prior": prior}, "targets")
     prior, options = given.pop("prior"), given
     design, targets = _read(design, targets)
     work = Work(key, design, targets, noise, prior, level, coordinates, sample, method, options)

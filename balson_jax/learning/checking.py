@@ -61,6 +61,9 @@ def check(
     >>> found.narrow > 2
     True
     """
+    options = {"noise": noise, "weights": weights, "nuisance": nuisance}
+    design, targets, options, _ = tables.read(design, targets, options, "targets")
+    noise, weights, nuisance = options.values()
     wide, data = _read(design, targets, posterior)
     extra = _nuisance(nuisance, intercept, wide, posterior)
     chosen = np.unique(np.linspace(0, len(data) - 1, min(len(data), MOST_PROBLEMS)).astype(int))
@@ -106,7 +109,6 @@ def check(
 
 
 def _read(design: Any, targets: Any, posterior: Posterior) -> tuple[np.ndarray, np.ndarray]:
-    design, targets, _, _ = tables.read(design, targets, {})
     wide = np.asarray(validation.float_array("design", design), np.float64)
     data = np.asarray(validation.float_array("targets", targets), np.float64)
     if wide.ndim != 2 or wide.shape[1] != posterior.num_params:

@@ -125,7 +125,7 @@ class Posterior(Labelled, Outputs, Diagnostics):
     def __getitem__(self, index: Any) -> Posterior: ...
 
     def __getitem__(self, index: Any) -> Posterior | Component:
-        """Return the posterior of some problems of a batch, ``posterior[:10]``, or of a component, ``posterior["a"]``."""
+        """Return the posterior of some problems of a batch, ``posterior[:10]``, or of one component by its name."""
         if isinstance(index, str):
             return self._component(index)
         if not self.batch_shape:
@@ -275,7 +275,7 @@ class Posterior(Labelled, Outputs, Diagnostics):
             raise ValueError(f"{name} needs kept draws; {REMEDY}")
 
     def save(self, path: str | os.PathLike) -> None:
-        """Write the posterior, with names of components and problems, to an ``.npz`` file that ``Posterior.load`` reads."""
+        """Write the posterior and its names to a NumPy ``.npz`` file, which ``Posterior.load`` reads."""
         files.save(path, jax.tree.map(np.asarray, self.arrays()), self._words())
 
     @staticmethod
