@@ -112,7 +112,7 @@ def columns_in_order(argument: str, design: Any, names: tuple[str, ...] | None) 
         return design
     found = _table(argument, design, None)
     own = None if found.columns is None else tuple(str(name) for name in found.columns)
-    order = None if own is None or names is None else _order(argument, own, names, len(own), "columns")
+    order = None if own is None or names is None else _order(argument, own, names, len(own), "columns", "the posterior")
     return found.values if order is None else found.values[:, order]
 
 
