@@ -77,15 +77,17 @@ def read(
     """
     if not any(is_table(value) for value in (design, target, *options.values())):
         return design, target, options, Labels()
+    if is_labelled_array(design) and design.ndim != 2:
+        raise ValueError(f"design has dimensions {design.dims}; pass two, those of the rows and of the components")
     dim = _row_dim(design, target)
     components = rows = None
-    num_rows = np.shape(design)[0] if np.ndim(design) == 2 else None
     if is_table(design):
-        wide = _table("design", design, design.dims[0] if is_labelled_array(design) and dim is None else dim)
+        wide = _table("design", design, dim)
         design, rows = wide.values, wide.rows
         components = None if wide.columns is None else tuple(str(name) for name in wide.columns)
         require_unique("design", components or (), "the name of a column")
-    target, own, problems = _read_target(argument, target, rows, num_rows, dim)
+    shape = getattr(design, "shape", ())
+    target, own, problems = _read_target(argument, target, rows, shape[0] if len(shape) == 2 else None, dim)
     labels = Labels(components, own if rows is None else rows, problems)
     options = {name: _option(name, value, labels, dim) for name, value in options.items()}
     return design, target, options, labels
@@ -135,17 +137,26 @@ def _read_target(
     if not is_table(target):
         return target, None, None
     found = _table(argument, target, target.dims[-1] if is_labelled_array(target) and dim is None else dim)
-    count = len(found.values)
-    order = _order(argument, found.rows, rows, count, "rows")
-    values = found.values if order is None else found.values[order]
-    if is_frame(target) and num_rows is not None and count != num_rows:
-        remedy = f": pass {argument}.T" if values.shape[1] == num_rows else ""
-        raise ValueError(
-            f"{argument} has {count} rows, and design {num_rows}; a DataFrame has a row for each observation and a "
-            f"column for each target{remedy}"
-        )
+    if is_frame(target):
+        _require_rows(argument, found, rows, num_rows)
+    order = _order(argument, found.rows, rows, len(found.values), "rows")
+    values, own = found.values, found.rows
+    if order is not None:
+        values, own = values[order], None if own is None else tuple(own[place] for place in order)
     require_unique(argument, found.columns or (), "the name of a column")
-    return np.moveaxis(values, 0, -1), found.rows, found.columns
+    return np.moveaxis(values, 0, -1), own, found.columns
+
+
+def _require_rows(argument: str, found: _Table, rows: tuple[Any, ...] | None, num_rows: int | None) -> None:
+    """Raise ``ValueError`` if a frame has another number of rows than the design, and names won't tell which."""
+    count, width = found.values.shape
+    turned = width == num_rows
+    if num_rows in (None, count) or (found.rows is not None and rows is not None and not turned):
+        return
+    raise ValueError(
+        f"{argument} has {count} rows, and design {num_rows}; a DataFrame has a row for each observation and a "
+        f"column for each target{f': pass {argument}.T' if turned else ''}"
+    )
 
 
 def _option(name: str, value: Any, labels: Labels, dim: Any) -> Any:

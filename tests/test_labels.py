@@ -81,6 +81,8 @@ def test_xarray_rows_are_the_dimension_that_both_have():
     problem = balson.linear_problem(design, scene.transpose("band", "y", "x"))
     same(problem, array_problem(TARGETS[:4].reshape(2, 2, 10)))
     assert problem.labels.problems is None
+    with pytest.raises(ValueError, match=r"design has dimensions \('y', 'x', 'band'\); pass two"):
+        balson.linear_problem(scene, scene)
     with pytest.raises(ValueError, match=r"dimensions \('band', 'material'\) and target \('wave',\); exactly one"):
         balson.linear_problem(design, xr.DataArray(TARGETS[0], dims="wave"))
 
@@ -104,7 +106,9 @@ def test_integer_rows_align_only_where_they_are_names():
     order = [3, 1, 0, 2, 9, 8, 7, 6, 5, 4]
     expected = balson.linear_problem(DESIGN[order], TARGETS[0][order])
     same(balson.linear_problem(numbered.iloc[order], pd.Series(TARGETS[0])), expected)
-    same(balson.linear_problem(numbered, pd.Series(TARGETS[0])[order]), array_problem())
+    problem = balson.linear_problem(numbered, pd.Series(TARGETS[0])[order])
+    same(problem, array_problem())
+    assert problem.labels.rows == tuple(range(10))
     years = pd.RangeIndex(1970, 1980)
     problem = balson.linear_problem(numbered.set_index(years), pd.Series(TARGETS[0], years)[::-1])
     same(problem, array_problem())
