@@ -35,16 +35,21 @@ class Data:
       design: ``(N, P)``, or ``None``.
       targets: ``(..., N)``, or ``None``.
       likelihood: of rows given theta, if it is known.
+      rows: names of the rows, or ``None``.
     """
 
     design: np.ndarray | None
     targets: np.ndarray | None
     likelihood: Likelihood | None
+    rows: tuple[Any, ...] | None
 
     @staticmethod
     def read(posterior: Posterior, design: Any, targets: Any, noise: Any) -> Data:
         """Return the data that were fitted, or raise ``ValueError`` if they can't be."""
-        design, targets, options, _ = tables.read(design, targets, {"noise": noise}, "targets")
+        given = design
+        design, targets, options, labels = tables.read(design, targets, {"noise": noise}, "targets")
+        design = tables.columns_in_order("design", given, posterior.names) if tables.is_frame(given) else design
+        rows = posterior.labels.rows if labels.rows is None else labels.rows
         wide, data = (
             None if value is None else np.asarray(validation.float_array(name, value), np.float64)
             for name, value in (("design", design), ("targets", targets))
@@ -56,17 +61,18 @@ class Data:
         if wide is None or data is None:
             if noise is not None:
                 raise ValueError("noise goes with design and targets; pass these too")
-            return Data(wide, data, None)
+            return Data(wide, data, None, rows)
         if data.shape[-1] != len(wide):
             raise ValueError(f"targets has shape {data.shape}; its last axis must have the design's {len(wide)} rows")
-        return Data(wide, data, Likelihood.read(posterior, wide, data, options["noise"]))
+        return Data(wide, data, Likelihood.read(posterior, wide, data, options["noise"]), rows)
 
-    def row_coordinate(self, names: tuple[Any, ...] | None) -> np.ndarray:
+    def row_coordinate(self) -> np.ndarray:
         """Return the names of the rows, or their numbers."""
         known = [] if self.targets is None else [self.targets.shape[-1]]
         known += [] if self.design is None else [len(self.design)]
         count = known[0] if known else 0
-        return np.arange(count) if names is None or len(names) != count else datasets.coordinate(names)
+        named = self.rows is not None and len(self.rows) == count
+        return datasets.coordinate(self.rows) if named else np.arange(count)  # type: ignore[arg-type]
 
 
 def to_datatree(posterior: Posterior, num_draws: int, key: jax.Array, data: Data, level: float) -> Any:
@@ -75,7 +81,7 @@ def to_datatree(posterior: Posterior, num_draws: int, key: jax.Array, data: Data
     rng = np.random.default_rng(np.asarray(jax.random.key_data(key)).ravel().tolist())
     index = systematic(np.asarray(posterior.draw_weights, np.float64), num_draws, rng)
     coordinates = {**datasets.coordinates(posterior), "chain": [0], "draw": np.arange(num_draws)}
-    coordinates["row"] = data.row_coordinate(posterior.labels.rows)
+    coordinates["row"] = data.row_coordinate()
     tree = {}
     for name, arrays in _groups(posterior, index, data, rng).items():
         used = {dim for dims, _ in arrays.values() for dim in dims}

@@ -219,6 +219,16 @@ def test_gaps_have_no_likelihood():
     np.testing.assert_array_equal(np.isnan(values), np.broadcast_to(gappy.isna().to_numpy().T, values.shape))
 
 
+def test_tables_in_another_order(known):
+    """Rows and columns are told by their names, whatever their order."""
+    turned = FRAME.loc[list(ROWS[::-1]), list(NAMES[::-1])]
+    first = known.to_datatree(30, **DATA, noise=0.5)
+    other = known.to_datatree(30, design=turned, targets=MANY, noise=0.5)
+    assert other["constant_data"]["row"].values.tolist() == list(ROWS[::-1])
+    for group, name in (("constant_data", "design"), ("observed_data", "target"), ("log_likelihood", "target")):
+        np.testing.assert_allclose(other[group][name].sel(row=list(ROWS)), first[group][name], rtol=1e-6)
+
+
 def test_one_problem_and_several_axes(known):
     one = known[1].to_datatree(60, design=FRAME, targets=MANY["site 1"], noise=0.5)
     assert one["posterior"]["theta"].shape == (1, 60, 3)
