@@ -16,5 +16,6 @@ def inclusion(draws: jax.Array, weights: jax.Array, limit: jax.Array) -> jax.Arr
       limit: ``(...)``.
     """
     exceeds = jnp.abs(draws) > limit[..., None, None]
-    # Divided by their sum, which rounding leaves a little off one: a component that is always there has exactly one.
-    return (weights[..., None] * exceeds).sum(-2) / weights.sum(-1)[..., None]
+    above, below = ((weights[..., None] * chosen).sum(-2) for chosen in (exceeds, ~exceeds))
+    # Exactly one for a component that is always there, however sums are rounded.
+    return above / (above + below)
