@@ -46,4 +46,4 @@ def fit(key: jax.Array, problem: Problem, method: str | Sampler = "auto") -> Pos
     """
     key = validation.typed_key(key)
     require_problem(problem)
-    return fit_problem(key, problem, resolve(method, problem))
+    return fit_problem(key, problem, resolve(method, problem)).labelled(problem.labels)

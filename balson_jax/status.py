@@ -39,6 +39,10 @@ class Status(enum.IntFlag):
     OVERCONFIDENT = 256
     PRIOR_DOMINATES = 512
 
+    def words(self) -> str:
+        """Return the names of the flags, ``"LOW_ESS|BUDGET"``, or ``"OK"``."""
+        return "|".join(flag.name or "" for flag in self) or "OK"
+
     def explain(self) -> str:
         """Return what the flags mean and what to do about them."""
         return " ".join(text for flag, text in _MEANING.items() if flag in self) or "No problem found."

@@ -17,7 +17,7 @@ ROOT = pathlib.Path(balson_jax.__file__).parent
 
 # Packages and modules of a layer may import those of layers before it, and each other; none after it.
 LAYERS = [
-    ("version", "validation", "status", "bisection", "random", "residuals"),
+    ("version", "validation", "status", "bisection", "labels", "tables", "random", "residuals"),
     ("dirichlet",),
     ("problems",),
     ("targets",),
@@ -82,7 +82,7 @@ print(*[line.split()[1] for line in lines if line.startswith("VmHWM")])
 @thinned("num_draws", [10_000_000], [100_000_000])
 def test_a_fit_in_a_fresh_process_needs_no_extras_and_little_memory(num_draws):
     """None of the optional packages, nor SciPy's heavy parts; under 1 GiB, most of it the interpreter and XLA."""
-    extras = ("matplotlib", "rich", "typer", "cvxpy", "arviz", "scipy.stats")
+    extras = ("matplotlib", "rich", "typer", "cvxpy", "pandas", "polars", "xarray", "arviz", "scipy.stats")
     command = [sys.executable, "-c", FRESH, str(num_draws), *extras]
     loaded, kibibytes = subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines()
     assert loaded == ""

@@ -57,4 +57,4 @@ def shard(problem: Problem, mesh: Mesh, over: Literal["problems", "draws"] | Non
                 f"pad it to a multiple of {mesh.size}, or use fit_stream, which does"
             )
         split[0] = tuple(mesh.axis_names)
-    return on_mesh(mesh, tuple(split)).place(problem)
+    return on_mesh(mesh, tuple(split)).place(problem).labelled(problem.labels)

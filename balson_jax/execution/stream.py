@@ -24,6 +24,7 @@ from ..residuals.narrowness import NARROW
 from ..samplers import Sampler, resolve
 from ..status import Status
 from ..version import __version__
+from . import names
 from .judging import narrow_factor
 from .ladder import fit_problem, method_names
 from .parallel import shard
@@ -64,7 +65,8 @@ def fit_stream(
       design: ``(N, K)``; or a problem of any kind, made with one target or several by ``linear_problem`` or
         ``model_problem``, whose options are used for all targets.
       targets: anything with a ``shape`` of ``(P, ..., N)`` that can be sliced along its first axis: an array, a
-        ``numpy.memmap``, an HDF5 or Zarr data set.
+        ``numpy.memmap``, an HDF5 or Zarr data set, an array of xarray (its last dimension being the rows). Or a
+        DataFrame with one column per target, as for ``linear_problem``.
       method: as for ``fit``. A name means that method with ``keep=0``, as kept draws are 512 numbers per parameter.
       chunk: how many targets (along the first axis) to read and fit at a time; bounds the memory.
       progress: whether to show a progress bar, or a function called with the numbers of targets done and in total.
@@ -77,7 +79,7 @@ def fit_stream(
         the targets' leading axes.
 
     Returns:
-      The posterior, with NumPy arrays for fields.
+      The posterior, with NumPy arrays for fields, and with the names of the design's columns, if it has any.
 
     Raises:
       ValueError: naming the argument, what is wrong and what to do.
@@ -91,6 +93,7 @@ def fit_stream(
     key = validation.typed_key(key)
     validation.require_at_least("chunk", chunk, 1)
     validation.require_flag("check", check)
+    design, targets, options, labels = names.read(design, targets, options)
     template, arguments = _template(design, targets, options)
     shape = tuple(targets.shape)
     num_devices = 1 if mesh is None else mesh.size
@@ -112,7 +115,8 @@ def fit_stream(
     if check and len(store.finished) < len(stream.pieces):
         stream.flags = sample.flags(stream.template)
     _run(stream, store, progress)
-    return jax.tree.unflatten(jax.tree.structure(example), list(store.results().values()))
+    found = jax.tree.unflatten(jax.tree.structure(example), list(store.results().values()))
+    return found.labelled(labels)
 
 
 class _Stream:
@@ -246,6 +250,7 @@ def _template(design: Any, targets: Any, options: dict[str, Any]) -> tuple[Templ
     shape = _check_targets(targets, design.shape[:1])
     validation.require_finite("design", design, "remove or replace that entry")
     options = {**(linear_problem.__kwdefaults__ or {}), **options}
+    options.pop("names")  # they change nothing that is computed
     if options.pop("row_axes") != 1:
         raise ValueError("row_axes must be 1: fit_stream needs targets with one axis of rows")
     if np.shape(options["noise"]) == shape[:1] == shape[-1:]:

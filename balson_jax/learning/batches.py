@@ -17,7 +17,7 @@ from typing import Any, Literal, NamedTuple
 import jax
 import numpy as np
 
-from .. import validation
+from .. import tables, validation
 from ..execution.progress import reporter
 from ..problems.linear import design_and_target
 from ..problems.uncertain_design import split
@@ -60,8 +60,8 @@ def learn(
 
     Args:
       key: a PRNG key.
-      design: ``(N, P)``.
-      targets: ``(B, N)``; dozens at least.
+      design: ``(N, P)``; or a DataFrame, as for ``linear_problem``.
+      targets: ``(B, N)``; dozens at least. Or a DataFrame with one column per target.
       noise: ``"covariance"`` learns how errors of rows go together; ``"rows"`` a noise level for each row, for rows
         without order or neighbours, or more than 1,000; ``None`` neither.
       prior: ``"learn"`` learns the concentrations; or the prior, as for ``linear_problem``.
@@ -93,6 +93,8 @@ def learn(
     validation.require_choice("level", level, ("estimate", "common"))
     validation.require_at_least("rounds", rounds, 1)
     validation.require_at_least("sample", sample, 2)
+    design, targets, given, labels = tables.read(design, targets, {**options, "prior": prior}, "targets")
+    prior, options = given.pop("prior"), given
     design, targets = _read(design, targets)
     work = Work(key, design, targets, noise, prior, level, coordinates, sample, method, options)
     passes = 2 if work.learns_prior else 1
@@ -105,7 +107,9 @@ def learn(
             best = found if _score(found) > _score(best) + APART_GAIN else best
             attempts += own
     chosen = next(number for number, attempt in enumerate(attempts) if attempt is best)
-    return work.learned(best.state, [attempt.record for attempt in attempts], chosen)
+    found = work.learned(best.state, [attempt.record for attempt in attempts], chosen)
+    found.problem.labelled(labels)
+    return found
 
 
 class _Attempt(NamedTuple):

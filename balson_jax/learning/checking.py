@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from .. import validation
+from .. import tables, validation
 from ..posteriors.posterior import Posterior
 from ..problems import noise_arguments, rows
 from ..problems import nuisance as nuisance_columns
@@ -40,7 +40,8 @@ def check(
 
     Args:
       design: ``(N, P)``, as for ``linear_problem``.
-      targets: ``(B, N)``, or ``(N,)`` for one problem; NaN where a row is missing.
+      targets: ``(B, N)``, or ``(N,)`` for one problem; NaN where a row is missing. Tables are read as by
+        ``linear_problem``.
       posterior: of these problems. Of a large batch, 1,000 are looked at.
       noise: as it was given to ``linear_problem``: a level (a number, or one per row or problem), or ``Correlated``; as
         ``Correlated(learned.covariance)`` or ``learned.levels``. ``None`` if it was estimated.
@@ -60,6 +61,9 @@ def check(
     >>> found.narrow > 2
     True
     """
+    options = {"noise": noise, "weights": weights, "nuisance": nuisance}
+    design, targets, options, _ = tables.read(design, targets, options, "targets")
+    noise, weights, nuisance = options.values()
     wide, data = _read(design, targets, posterior)
     extra = _nuisance(nuisance, intercept, wide, posterior)
     chosen = np.unique(np.linspace(0, len(data) - 1, min(len(data), MOST_PROBLEMS)).astype(int))

@@ -63,9 +63,10 @@ class Comparison:
             if count == 1:
                 share = f"{float(self.weights[i].reshape(())):.4f}".replace("nan", "–")
             bad = Status(int(np.bitwise_or.reduce(self.status[i], axis=None)))
-            shown = "|".join(flag.name or "" for flag in bad) or "OK"
             difference = sums[i] - sums[0]
-            lines.append(f"{name:>{width}}{sums[i]:>14.3f}{errors[i]:>10.2g}{difference:>12.3f}{share:>10}   {shown}")
+            lines.append(
+                f"{name:>{width}}{sums[i]:>14.3f}{errors[i]:>10.2g}{difference:>12.3f}{share:>10}   {bad.words()}"
+            )
         return "\n".join(lines)
 
 

@@ -122,8 +122,8 @@ def tune(
             at_edge = at_edge | (best[name] == values.min()) | (best[name] == values.max())
     return Tuning(
         **best,
-        problem=_replace(problem, best, batch if not shared else ()),
-        posterior=posterior,
+        problem=_replace(problem, best, batch if not shared else ()).labelled(problem.labels),
+        posterior=posterior.labelled(problem.labels),
         log_evidence=found.log_evidence,
         log_evidence_stderr=found.log_evidence_stderr,
         status=found.status,

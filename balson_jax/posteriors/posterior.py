@@ -5,21 +5,24 @@ from __future__ import annotations
 import dataclasses
 import functools
 import os
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, overload
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from .. import validation
+from .. import tables, validation
+from ..labels import Labelled, Labels, position
 from ..problems import constraints
 from ..problems.constraints import Constraint
 from ..problems.noise_posterior import NoisePosterior, NoiseQuantiles
 from ..status import Status
 from ..weighting.diagnostics import Diagnostics
 from . import files
+from .component import REMEDY, Component
 from .intervals import matched_beta, quantiles, shortest
 from .nuisance import NuisancePosterior, joined
+from .outputs import Outputs
 from .prediction import Prediction, curves, resample
 from .sparse import sparsest
 from .summary import summarize
@@ -39,11 +42,12 @@ class Slack(NamedTuple):
 
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Posterior(Diagnostics):
+class Posterior(Labelled, Outputs, Diagnostics):
     """The posterior of ``theta`` for one problem or a batch, whose axes lead every field.
 
     The diagnostics (``ess``, ``pareto_k``, ``rhat``, ``acceptance_rate``, ``log_evidence``, ``log_evidence_stderr`` and
-    ``status``) are described in ``Diagnostics``.
+    ``status``) are described in ``Diagnostics``. ``names`` and ``labels`` are those of the problem; transformations of
+    JAX drop them.
 
     Attributes:
       alpha: concentrations of the approximating Dirichlet of omega, ``(..., K)``: of ``theta / total``, unless the
@@ -115,15 +119,33 @@ class Posterior(Diagnostics):
         """The shape of the batch: ``()`` for one problem."""
         return self.mean.shape[:-1]
 
-    def __getitem__(self, index: Any) -> Posterior:
-        """Return the posterior of some problems of a batch: ``posterior[3]``, ``posterior[:10]``."""
+    @overload
+    def __getitem__(self, index: str) -> Component: ...  # type: ignore[overload-overlap]
+
+    @overload
+    def __getitem__(self, index: Any) -> Posterior: ...
+
+    def __getitem__(self, index: Any) -> Posterior | Component:
+        """Return the posterior of some problems of a batch, ``posterior[:10]``, or of one component by its name."""
+        if isinstance(index, str):
+            return self._component(index)
         if not self.batch_shape:
             raise TypeError("this is the posterior of one problem; there is no batch to index")
         # In NumPy, which refuses an index that is out of range.
         places = np.arange(self.status.size).reshape(self.batch_shape)
         chosen = places[index] if validation.is_concrete(index) else jnp.asarray(places)[index]
         flat = jax.tree.map(lambda leaf: leaf.reshape(self.status.size, *leaf.shape[len(self.batch_shape) :]), self)
-        return jax.tree.map(lambda leaf: leaf[chosen], flat)
+        found = jax.tree.map(lambda leaf: leaf[chosen], flat)
+        labels = self.labels.selected(np.asarray(chosen)) if validation.is_concrete(chosen) else Labels(self.names)
+        return found.labelled(labels)
+
+    def _component(self, name: str) -> Component:
+        """Return the posterior of one component, or raise ``ValueError`` with names that resemble it."""
+        k = position(self.names, name)
+        least = jnp.zeros_like(self.total) if self.constraint.shares_are_beta else -self.total
+        return Component(
+            name, self.mean[..., k], self.std[..., k], self.draws[..., k], self.draw_weights, least, self.total
+        )
 
     def __len__(self) -> int:
         """Return the length of the batch's first axis."""
@@ -143,7 +165,7 @@ class Posterior(Diagnostics):
             tail = 0.5 * (1 - jnp.asarray(level, self.mean.dtype))
             return quantiles(jnp.moveaxis(self.draws, -1, -2), self.draw_weights[..., None, :], tail)
         if not self.constraint.shares_are_beta:
-            raise ValueError(f"constraint={self.constraint!r} takes its intervals from kept draws; {_REMEDY}")
+            raise ValueError(f"constraint={self.constraint!r} takes its intervals from kept draws; {REMEDY}")
         scale = self.total[..., None]
         lower, upper = matched_beta(self.mean / scale, jnp.square(self.std / scale), level)
         return scale * lower, scale * upper
@@ -219,8 +241,9 @@ class Posterior(Diagnostics):
         From the kept draws, but for the mean of ``design @ theta``, which comes from all.
 
         Args:
-          model: a design ``(..., N, P)``, whose leading axes broadcast against the batch; or a JAX function of theta,
-            ``(P,)``, that returns an array, as ``lambda theta: predict(theta, new_inputs)``.
+          model: a design ``(..., N, P)``, whose leading axes broadcast against the batch; or a DataFrame, whose
+            columns are taken by name; or a JAX function of theta, ``(P,)``, that returns an array, as
+            ``lambda theta: predict(theta, new_inputs)``.
           level: probability of the band at each point.
           noise: standard deviation of new observations, a number or one per problem; or ``"estimate"`` for that of the
             posterior (the root of its mean square).
@@ -236,6 +259,7 @@ class Posterior(Diagnostics):
             if nuisance is not None:
                 raise ValueError("nuisance goes with a design; add its part to what your function returns")
             return curves(self.draws, self.draw_weights, model, level, self._added(noise), central=central)
+        model = tables.columns_in_order("design", model, self.names)
         design = validation.float_array("design", model, self.mean.dtype)
         if design.ndim < 2 or design.shape[-1] != self.num_params:
             raise ValueError(f"design has shape {design.shape}; its last axis must have {self.num_params} components")
@@ -271,10 +295,10 @@ class Posterior(Diagnostics):
     def require_draws(self, name: str) -> None:
         """Raise ``ValueError``, naming who needs them, if no draws were kept."""
         if not self.draws.shape[-2]:
-            raise ValueError(f"{name} needs kept draws; {_REMEDY}")
+            raise ValueError(f"{name} needs kept draws; {REMEDY}")
 
     def save(self, path: str | os.PathLike) -> None:
-        """Write the posterior to a NumPy ``.npz`` file, which ``Posterior.load`` reads."""
+        """Write the posterior and its names to a NumPy ``.npz`` file, which ``Posterior.load`` reads."""
         files.save(path, jax.tree.map(np.asarray, self.arrays()), self._words())
 
     @staticmethod
@@ -296,13 +320,16 @@ class Posterior(Diagnostics):
     def _words(self) -> dict[str, Any]:
         words = {name: getattr(self, name) for name in ("methods", "certified", "sharpened")}
         has_intercept = self.nuisance is not None and self.nuisance.intercept
-        return {**words, "constraint": self.constraint.name, **({"intercept": True} if has_intercept else {})}
+        labels = self.labels.words()
+        optional = {**({"intercept": True} if has_intercept else {}), **({"labels": labels} if labels else {})}
+        return {**words, "constraint": self.constraint.name, **optional}
 
     @staticmethod
     def from_arrays(arrays: dict[str, Any], words: dict[str, Any]) -> Posterior:
         """Return the posterior with these arrays, by name, and these other fields."""
         plain = {name: array for name, array in arrays.items() if "." not in name}
         words = dict(words)
+        labels = Labels.from_words(words.pop("labels", {}))
         with_intercept = functools.partial(NuisancePosterior, intercept=words.pop("intercept", False))
         parts = {"slack": Slack, "noise": NoisePosterior, "nuisance": with_intercept}
         for part, make in parts.items():
@@ -312,7 +339,8 @@ class Posterior(Diagnostics):
             make = NoiseQuantiles if "quantiles" in own else make
             plain[part] = make(**own) if own else None
         constraint = constraints.named(words["constraint"])
-        return Posterior(**plain, **{**words, "methods": tuple(words["methods"]), "constraint": constraint})
+        found = Posterior(**plain, **{**words, "methods": tuple(words["methods"]), "constraint": constraint})
+        return found.labelled(labels)
 
     def raise_for_status(self) -> None:
         """Raise ``FitError``, saying what is wrong and where, unless every problem's status is ``OK``."""
@@ -339,6 +367,3 @@ class Posterior(Diagnostics):
         ):
             return self.summary()
         return f"Posterior(methods={self.methods!r}, ...)"
-
-
-_REMEDY = "none were kept: fit with a method whose keep is above 0, such as IS(keep=512)"

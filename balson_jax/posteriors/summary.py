@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from .posterior import Posterior
 
 MAX_ROWS = 30
+MAX_NAME = 24
+"""Longer names of components are cut."""
 
 
 def summarize(posterior: Posterior, level: float) -> str:
@@ -25,19 +27,21 @@ def _single(posterior: Posterior, level: float) -> str:
     columns = [np.asarray(column) for column in (posterior.mean, posterior.std, lower, upper, posterior.theta)]
     kind = f"{100 * level:g} % {'hdi' if shortest else 'interval'}"
     lines = [f"Posterior of theta ({posterior.method}), {posterior.constraint.label} {float(posterior.total):g}", ""]
-    lines.append(f"{'':>9}{'mean':>10}{'std':>10}{kind:>23}{'sparse mode':>14}")
-    for k in range(min(posterior.num_params, MAX_ROWS)):
+    names = _components(posterior)
+    width = max(9, *(1 + len(name) for name in names)) if posterior.names else 9
+    lines.append(f"{'':>{width}}{'mean':>10}{'std':>10}{kind:>23}{'sparse mode':>14}")
+    for k, name in enumerate(names):
         mean, std, low, high, mode = (_number(column[k]) for column in columns)
-        lines.append(f"{f'theta[{k}]':>9}{mean:>10}{std:>10}{f'{low} – {high}':>23}{mode:>14}")
+        lines.append(f"{name:>{width}}{mean:>10}{std:>10}{f'{low} – {high}':>23}{mode:>14}")
     if posterior.num_params > MAX_ROWS:
         lines.append(f"... and {posterior.num_params - MAX_ROWS} more components")
-    lines += _unknowns(posterior, level)
+    lines += _unknowns(posterior, level, width)
     status = Status(int(posterior.status))
     lines += [
         "",
         f"effective draws {float(posterior.ess):,.0f}   {_quality(posterior)}",
         f"log-evidence {_finite(posterior.log_evidence, '.3f')} ± {_finite(posterior.log_evidence_stderr, '.2g')}"
-        f"   status {_names(status)}",
+        f"   status {status.words()}",
     ]
     if posterior.least_residual is not None and np.isfinite(float(posterior.least_residual)):
         ends = _number(float(posterior.residual)), _number(float(posterior.least_residual))
@@ -54,20 +58,29 @@ def _quality(posterior: Posterior) -> str:
     return f"Pareto k {_finite(posterior.pareto_k, '.2f')}   acceptance rate {rate}"
 
 
-def _unknowns(posterior: Posterior, level: float) -> list[str]:
+def _components(posterior: Posterior) -> list[str]:
+    """Return what the table calls the components that it shows."""
+    shown = range(min(posterior.num_params, MAX_ROWS))
+    if posterior.names is None:
+        return [f"theta[{k}]" for k in shown]
+    names = (posterior.names[k] for k in shown)
+    return [name if len(name) <= MAX_NAME else f"{name[: MAX_NAME - 1]}…" for name in names]
+
+
+def _unknowns(posterior: Posterior, level: float, width: int) -> list[str]:
     """Return the rows of the slack and of the noise, where there are such."""
     lines = []
     if posterior.slack is not None:
         mean, std = _number(float(posterior.slack.mean)), _number(float(posterior.slack.std))
         ends = posterior.slack_hdi(level) if posterior.draws.shape[-2] and posterior.slack.draws is not None else ()
-        lines.append(f"{'slack':>9}{mean:>10}{std:>10}" + _range(ends))
+        lines.append(f"{'slack':>{width}}{mean:>10}{std:>10}" + _range(ends))
     if posterior.nuisance is not None:
         means, stds = np.asarray(posterior.nuisance.mean), np.asarray(posterior.nuisance.std)
         for name, mean, std in zip(posterior.nuisance.names, means, stds, strict=True):
-            lines.append(f"{name:>9}{_number(mean):>10}{_number(std):>10}")
+            lines.append(f"{name:>{width}}{_number(mean):>10}{_number(std):>10}")
     if posterior.noise is not None:
         mean, std = _number(float(posterior.noise.mean)), _number(float(posterior.noise.std))
-        lines.append(f"{'noise':>9}{mean:>10}{std:>10}" + _range(posterior.noise.interval(level)))
+        lines.append(f"{'noise':>{width}}{mean:>10}{std:>10}" + _range(posterior.noise.interval(level)))
     return lines
 
 
@@ -99,7 +112,7 @@ def _batch(posterior: Posterior) -> str:
             f"{label:>17}" + "".join(f"{_finite(end, '.4g'):>12}" for end in (ordered[0], median, ordered[-1]))
         )
     counts = {Status(int(code)): int((status == code).sum()) for code in np.unique(status)}
-    lines.append(f"{'status':>17}   " + ", ".join(f"{_names(code)}: {count:,}" for code, count in counts.items()))
+    lines.append(f"{'status':>17}   " + ", ".join(f"{code.words()}: {count:,}" for code, count in counts.items()))
     return "\n".join(lines)
 
 
@@ -120,7 +133,3 @@ def _finite(value: Any, form: str) -> str:
 def _number(value: float) -> str:
     magnitude = abs(float(value))
     return f"{value:.3e}" if magnitude >= 1e4 or 0 < magnitude < 1e-4 else f"{value:.4f}"
-
-
-def _names(status: Status) -> str:
-    return "|".join(flag.name or "" for flag in status) or "OK"

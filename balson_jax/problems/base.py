@@ -10,14 +10,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from .. import validation
+from .. import tables, validation
+from ..labels import Labelled, Labels
 from .batching import Batched
 from .constraints import Constraint, named
 from .noise import Known, Noise
 from .rows import RowRules
 
 
-class Problem(Batched):
+class Problem(Labelled, Batched):
     """One problem or a batch, as ``fit`` takes it. ``linear_problem`` and ``model_problem`` make them.
 
     Fields that all kinds share:
@@ -102,7 +103,7 @@ class Problem(Batched):
         """Return the same problem with other targets: design, noise, prior, weights and constraint stay.
 
         Nothing is validated or factorised again but the targets. Options that differ between the problems of a batch
-        need as many targets as before.
+        need as many targets as before. Names of components stay; a table is read as ``linear_problem`` reads it.
 
         >>> import jax.numpy as jnp
         >>> from balson_jax import linear_problem
@@ -113,7 +114,10 @@ class Problem(Batched):
         template = self.template.factorised()
         if all(validation.is_concrete(leaf) for leaf in jax.tree.leaves(template)):
             self.made_by(template)  # the factorisation serves the next targets too
-        return template.with_targets(target)
+        labels, problems = self.labels, None
+        if len(template.rows.event) == 1:
+            target, problems = tables.read_target("target", target, labels.rows, *template.rows.event)
+        return template.with_targets(target).labelled(Labels(labels.components, labels.rows, problems))
 
     @property
     def template(self) -> Template:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Sequence
 from typing import Any, Self
 
 import jax
@@ -11,7 +12,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from .. import validation
+from .. import tables, validation
+from ..labels import Labels, require_names
 from . import constraints, reduction, rows
 from . import nuisance as nuisance_columns
 from .base import Problem, Template, broadcast, read_prior, require_components
@@ -157,16 +159,22 @@ def linear_problem(
     nuisance: Any = None,
     intercept: bool = False,
     row_axes: int = 1,
+    names: Sequence[str] | None = None,
 ) -> LinearProblem:
     """Return the problem of fitting ``target = design @ theta`` under a constraint on theta.
 
     Leading axes are a batch and broadcast, as in ``jnp.linalg``: a design ``(N, P)`` with a target ``(B, N)`` is B
     problems that share one design, which is stored and factorised once.
 
+    Tables of pandas, polars and xarray are read by their names. Columns of a design are the names of parameters. A
+    target has the same rows, and one column per target: a DataFrame ``(N, B)`` is B problems. If both have row names
+    (in pandas an index that doesn't just count), the target's rows are put into the design's order. So are options
+    that are tables; arrays must have the design's order.
+
     Args:
-      design: ``(..., N, P)``, one column per parameter theta; or an ``UncertainDesign``, if columns are known only so
-        well.
-      target: ``(..., N)``.
+      design: ``(..., N, P)``, one column per parameter theta; or a table; or an ``UncertainDesign``, if columns are
+        known only so well.
+      target: ``(..., N)``; or a table.
       total: the constant C of the constraint: a number, or one per problem.
       constraint: ``"equal"`` (theta >= 0 of sum C), ``"at_most"`` (theta >= 0, a sum of at most C), ``"signed"``
         (``sum(|theta|) <= C``, as theta is the difference of two nonnegative parts that together sum to C),
@@ -189,7 +197,8 @@ def linear_problem(
         arbitrary constant, and compares only with that of problems that have the same nuisance columns.
       intercept: whether to add an unconstrained constant, as a nuisance column of ones.
       row_axes: how many axes of the target are rows: 2 for vector outputs, with a design ``(..., N, M, P)``, a target
-        ``(..., N, M)``, and noise that may be one per output, ``(M,)``.
+        ``(..., N, M)``, and noise that may be one per output, ``(M,)``. With 2 or more, names in tables are not read.
+      names: of the parameters, for tables to read and print, in place of a design's column names.
 
     Returns:
       A ``LinearProblem``, or an ``UncertainProblem`` if the design is uncertain: a pytree in the dtype of design and
@@ -208,13 +217,20 @@ def linear_problem(
     constraint = constraints.named(constraint)
     validation.require_at_least("row_axes", row_axes, 1)
     design, uncertain = split(design)
-    design, target = design_and_target(design, target, row_axes)
-    event = design.shape[-1 - row_axes : -1]
-    batch = broadcast("target", target.shape[:-row_axes], "design", design.shape[: -1 - row_axes])
     options = {"noise": noise, "weights": weights, "mask": mask, "missing": missing}
     options |= {"nuisance": nuisance, "intercept": intercept}
-    template = linear_template(design, event, batch, constraint, (total, prior, slack_prior), options, uncertain)
-    return template.with_targets(target)  # type: ignore[return-value]
+    options |= {"total": total, "prior": prior, "slack_prior": slack_prior}
+    labels = Labels()
+    if row_axes == 1:
+        design, target, options, labels = tables.read(design, target, options)
+    design, target = design_and_target(design, target, row_axes)
+    if names is not None:
+        labels = dataclasses.replace(labels, components=require_names(names, design.shape[-1]))
+    event = design.shape[-1 - row_axes : -1]
+    batch = broadcast("target", target.shape[:-row_axes], "design", design.shape[: -1 - row_axes])
+    shares = options.pop("total"), options.pop("prior"), options.pop("slack_prior")
+    template = linear_template(design, event, batch, constraint, shares, options, uncertain)
+    return template.with_targets(target).labelled(labels)  # type: ignore[return-value]
 
 
 def linear_template(

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Self
 
 import jax
 import jax.numpy as jnp
 
-from .. import validation
+from .. import tables, validation
+from ..labels import Labels, require_names
 from . import constraints, rows
 from .base import Problem, Template, read_prior, require_components
 from .constraints import Constraint
@@ -169,6 +170,7 @@ def model_problem(
     mask: Any = None,
     missing: Missing = "raise",
     bound: Any = 0.0,
+    names: Sequence[str] | None = None,
 ) -> ModelProblem:
     """Return the problem of fitting ``target = predict(theta, inputs)`` under a constraint on theta.
 
@@ -178,7 +180,8 @@ def model_problem(
         outside of loops, and pass what changes as inputs.
       inputs: an array, or any pytree of arrays, or ``None``.
       target: an array of the shape that ``predict`` returns; axes in front of those are a batch of problems with the
-        same inputs. (For problems with inputs of their own, ``jax.vmap`` over ``model_problem`` and ``fit``.)
+        same inputs. (For problems with inputs of their own, ``jax.vmap`` over ``model_problem`` and ``fit``.) If
+        ``predict`` returns one axis, a table has one column per target, as for ``linear_problem``.
       num_params: the number P of parameters theta.
       total: as for ``linear_problem``; so are ``constraint``, ``noise``, ``prior``, ``slack_prior``, ``weights``,
         ``mask`` and ``missing``, with ``predict``'s axes for rows.
@@ -193,6 +196,7 @@ def model_problem(
         and weighted) below this number, or one per problem. The larger, the more draws are accepted; 0 is always right.
         ``"search"`` takes the smallest that an optimiser finds from several starts, which may be wrong: the posterior
         then says ``certified=False``.
+      names: of the parameters, for tables to print.
 
     Returns:
       A ``ModelProblem``, a pytree in the dtype of the target.
@@ -210,9 +214,15 @@ def model_problem(
     constraint = constraints.named(constraint)
     validation.require_at_least("num_params", num_params, 1)
     require_components(constraint, num_params, f"num_params={num_params}:", "parameters")
+    components = None if names is None else require_names(names, num_params)
     inputs = jax.tree.map(_as_array, inputs)
+    is_table = tables.is_table(target)
+    target, problems = tables.read_target("target", target, None, None)
     target = validation.float_array("target", target)
-    event = _event(predict, inputs, target, num_params)
+    event = _event(predict, inputs, target.dtype, num_params)
+    if is_table and len(event) != 1:
+        target, problems = jnp.moveaxis(target, -1, 0), None  # its columns are outputs, not targets
+    _require_event(event, target)
     batch = target.shape[: target.ndim - len(event)]
     total, prior, batch = read_prior(constraint, num_params, batch, target.dtype, total, prior, slack_prior)
     rules = rows.read(event, batch, target.dtype, noise=noise, weights=weights, mask=mask, missing=missing)
@@ -223,7 +233,7 @@ def model_problem(
     validation.require_nonnegative("bound", smallest)
     validation.require_broadcast("bound", smallest.shape, batch)
     template = ModelTemplate(total, prior, rules, inputs, 0.5 * smallest, predict, constraint, search)
-    return template.with_targets(target)
+    return template.with_targets(target).labelled(Labels(components, problems=problems))
 
 
 def _as_array(leaf: Any) -> jax.Array:
@@ -233,11 +243,11 @@ def _as_array(leaf: Any) -> jax.Array:
         raise ValueError(f"inputs holds {leaf!r}; pass arrays of numbers, and close over what isn't one") from None
 
 
-def _event(predict: Predict, inputs: Any, target: jax.Array, num_params: int) -> tuple[int, ...]:
-    """Return the shape of a prediction, or raise ``ValueError`` if it isn't one of the target."""
+def _event(predict: Predict, inputs: Any, dtype: Any, num_params: int) -> tuple[int, ...]:
+    """Return the shape of a prediction, or raise ``ValueError`` if there is none of this dtype."""
     if not callable(predict):
         raise ValueError(f"predict is a {type(predict).__name__}; pass a function of theta and inputs")
-    theta = jax.ShapeDtypeStruct((num_params,), target.dtype)
+    theta = jax.ShapeDtypeStruct((num_params,), dtype)
     try:
         found = jax.eval_shape(predict, theta, inputs)
     except Exception as error:
@@ -250,13 +260,16 @@ def _event(predict: Predict, inputs: Any, target: jax.Array, num_params: int) ->
     if not isinstance(found, jax.ShapeDtypeStruct):
         raise ValueError(f"predict returned a {type(found).__name__}; expected one array of the target's shape")
     if not jnp.issubdtype(found.dtype, jnp.floating):
-        raise ValueError(f"predict returned dtype {found.dtype}; expected real numbers like target's {target.dtype}")
-    event = found.shape
+        raise ValueError(f"predict returned dtype {found.dtype}; expected real numbers like target's {dtype}")
+    if math.prod(found.shape) < 1:
+        raise ValueError(f"predict returned shape {found.shape} with no numbers; pass at least one observation")
+    return found.shape
+
+
+def _require_event(event: tuple[int, ...], target: jax.Array) -> None:
+    """Raise ``ValueError`` unless the target, or each of a batch, has the shape of a prediction."""
     if target.shape[target.ndim - len(event) :] != event or len(event) > target.ndim:
         raise ValueError(
             f"predict returned shape {event}, but target has shape {target.shape}; expected the target's shape, "
             "or its last axes if target is a batch (it is called as predict(theta, inputs))"
         )
-    if math.prod(event) < 1:
-        raise ValueError(f"predict returned shape {event} with no numbers; pass at least one observation")
-    return event
