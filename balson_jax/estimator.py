@@ -31,7 +31,7 @@ try:
     from sklearn.utils.validation import validate_data
 except ImportError:  # before scikit-learn 1.6 it was a method
 
-    def validate_data(estimator: Any, *args: Any, **options: Any) -> Any:
+    def validate_data(estimator: Any, /, *args: Any, **options: Any) -> Any:
         """Check data as ``sklearn.utils.validation.validate_data`` does."""
         return estimator._validate_data(*args, **options)
 

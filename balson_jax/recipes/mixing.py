@@ -139,7 +139,7 @@ def mixing(
     validation.require_share("level", level)
     known = read(pd, sources, "sources", consumers)
     refuse_concentration(pd, concentration, known)
-    mean, own, shared = known.mean, np.square(known.std), np.square(known.std) / known.count
+    mean, own, shared = known.mean, np.square(known.std), np.square(known.std) / known.samples
     if discrimination is not None:
         added = discrimination_of(pd, discrimination, known, consumers)
         mean, own = mean + added.mean, own + np.square(added.std)

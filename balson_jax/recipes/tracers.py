@@ -8,13 +8,13 @@ import numpy as np
 
 
 class Sources(NamedTuple):
-    """Means and standard deviations of tracers in sources, ``(tracers, sources)``, and sample sizes, ``(sources,)``."""
+    """Means and standard deviations of tracers in sources, ``(tracers, sources)``, and numbers of samples, ``(sources,)``."""
 
     names: list[Any]
     tracers: list[str]
     mean: np.ndarray
     std: np.ndarray
-    count: np.ndarray
+    samples: np.ndarray
 
 
 def read(pd: Any, frame: Any, name: str, consumers: Any) -> Sources:
@@ -55,7 +55,7 @@ def discrimination_of(pd: Any, frame: Any, sources: Sources, consumers: Any) -> 
     rows = [found.tracers.index(tracer) for tracer in sources.tracers]
     columns = [found.names.index(source) for source in sources.names]
     place = np.ix_(rows, columns)
-    return Sources(sources.names, sources.tracers, found.mean[place], found.std[place], found.count[columns])
+    return Sources(sources.names, sources.tracers, found.mean[place], found.std[place], found.samples[columns])
 
 
 def _named(pd: Any, frame: Any) -> Any:
