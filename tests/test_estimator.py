@@ -128,6 +128,7 @@ def test_one_feature_has_the_total_for_coefficient():
     np.testing.assert_allclose(model.predict(X[:3, :1], return_std=True)[1], np.sqrt(variance), rtol=0.01)
 
 
+@pytest.mark.filterwarnings("ignore:.*PRIOR_DOMINATES")  # of the prior that is to be found worse
 def test_in_pipelines_searches_copies_and_pickles():
     few = np.array([1.0, 0.0, 0.0])
     target = X @ few + 0.5 * np.random.default_rng(0).normal(size=40)

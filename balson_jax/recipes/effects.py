@@ -11,6 +11,9 @@ from ..posteriors.posterior import Posterior
 from ..status import Status
 from .extras import load
 
+TOO_CORRELATED = 2.0
+"""Correlations above this over the root of the number of times are told; chance alone makes such one time in forty."""
+
 
 class AverageEffect(NamedTuple):
     """Posterior of the average effect over the treated times: mean, standard deviation, ends of an interval."""
@@ -59,6 +62,12 @@ class SyntheticControl:
         """Rank of the treated unit's ratio among all units, 1 for the largest; ``None`` without placebos."""
         return None if self.placebo_ratios is None else 1 + int((self.placebo_ratios >= self.ratio).sum())
 
+    @property
+    def correlation(self) -> float:
+        """Correlation of effects before the start from one time to the next; about 0 if the model is right."""
+        before = self.effect["effect"][self.effect.index < self.start].to_numpy()
+        return float((before[1:] * before[:-1]).sum() / max(np.square(before).sum(), np.finfo(float).tiny))
+
     def summary(self) -> str:
         """Return a table for people: the average effect, the placebos, the largest weights, the status."""
         found, percent = self.average_effect, f"{100 * self.level:g} %"
@@ -69,6 +78,11 @@ class SyntheticControl:
             f"average effect {found.mean:.4g} ± {found.std:.2g}, "
             f"{percent} interval {found.low:.4g} to {found.high:.4g}",
         ]
+        if self.correlation > TOO_CORRELATED / np.sqrt(before):
+            lines.append(
+                f"effects before the start go together from one time to the next "
+                f"(correlation {self.correlation:+.2f}), so that the interval of the average effect is too narrow"
+            )
         if self.placebo_ratios is not None:
             units = 1 + len(self.placebo_ratios)
             lines.append(

@@ -8,7 +8,7 @@ import numpy as np
 
 
 class Sources(NamedTuple):
-    """Means and standard deviations of tracers in sources, ``(tracers, sources)``, and numbers of samples, ``(sources,)``."""
+    """Means and standard deviations of tracers, ``(tracers, sources)``; numbers of samples, ``(sources,)``."""
 
     names: list[Any]
     tracers: list[str]

@@ -44,12 +44,12 @@ def test_a_known_effect_is_found(found):
     assert found.average_effect.low < EFFECT < found.average_effect.high
     assert found.average_effect.high - found.average_effect.low < 1
     after = found.effect[found.effect.index >= START]
-    assert ((after["low"] < EFFECT) & (EFFECT < after["high"])).sum() >= 8
+    assert ((after["low"] < EFFECT) & (after["high"] > EFFECT)).sum() >= 8
     before = found.effect[found.effect.index < START]
     assert ((before["low"] < 0) & (before["high"] > 0)).sum() >= 16
     np.testing.assert_allclose(found.effect["observed"], FRAME["Town"], rtol=1e-12)
     np.testing.assert_allclose(found.effect["effect"], found.effect["observed"] - found.effect["synthetic"], atol=1e-9)
-    held = (found.weights["low"] <= WEIGHTS) & (WEIGHTS <= found.weights["high"])
+    held = (found.weights["low"] <= WEIGHTS) & (found.weights["high"] >= WEIGHTS)
     assert held.sum() >= 3
     assert list(found.weights.index) == DONORS
     assert found.p_value == 1 / 5
@@ -139,6 +139,17 @@ def test_what_is_printed(found):
     heavy = synthetic_control(FRAME, "Town", START, method=METHOD, prior=[9.0, 9, 900, 900], placebos=False)
     assert Status.PRIOR_DOMINATES in Status(int(heavy.posterior.status))
     assert "status: PRIOR_DOMINATES" in heavy.summary()
+
+
+def test_correlated_errors_are_told(found):
+    """Random walks in the place of independent errors: the average is less certain than the model believes."""
+    assert abs(found.correlation) < 2 / np.sqrt(20)
+    assert "too narrow" not in found.summary()
+    walk = FRAME[DONORS].to_numpy() @ WEIGHTS + np.random.default_rng(4).normal(size=30).cumsum()
+    other = synthetic_control(FRAME.assign(Town=walk), "Town", START, method=METHOD, placebos=False)
+    left = other.effect["effect"][:20].to_numpy()
+    assert other.correlation == pytest.approx((left[1:] @ left[:-1]) / (left @ left))
+    assert "the interval of the average effect is too narrow" in other.summary()
 
 
 def test_a_plot(found):
