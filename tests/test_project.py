@@ -29,6 +29,7 @@ LAYERS = [
     ("execution",),
     ("fit",),
     ("learning",),
+    ("recipes", "estimator"),
     ("metrics", "reference"),
     ("experiments",),
     ("cli",),
