@@ -92,11 +92,12 @@ class _Search:
         rank = np.argsort(order, axis=-1, kind="stable")
         nested = rank[:, None] < np.arange(1, self.width + 1)[:, None]  # (B, width, P)
         fits = self._refit(nested)
-        enough = fits.loss <= allowed[:, None]
+        enough = np.less_equal(fits.loss, allowed[:, None])
         first = enough.argmax(-1)
         best = fits.theta[np.arange(len(first)), first]
         chosen = best > 0
-        active = np.any(enough, axis=-1, keepdims=True)[:, 0]
+        serves = np.asarray(enough[np.arange(len(first)), first])
+        active = serves
         while active.any():
             fits = self._refit(self._without_one(chosen))
             least = fits.loss.argmin(-1)
@@ -105,7 +106,7 @@ class _Search:
             best = np.where(active[:, None], fits.theta[rows, least], best)
             chosen = np.where(active[:, None], best > 0, chosen)
             active = np.logical_and(active, chosen.sum(-1) > 1)
-        return np.where(enough.any(-1)[:, None], best, self.mean)
+        return np.where(serves[:, None], best, self.mean)
 
     def _without_one(self, chosen: np.ndarray) -> np.ndarray:
         """Return the sets that lack one of the chosen components each, ``(B, width, P)``; empty ones for the rest."""
