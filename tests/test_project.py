@@ -30,6 +30,8 @@ LAYERS = [
     ("fit",),
     ("learning",),
     ("metrics", "reference"),
+    ("interop", "plot"),
+    ("commands",),
     ("experiments",),
     ("cli",),
 ]

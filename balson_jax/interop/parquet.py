@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import pathlib
 from typing import Any
@@ -53,11 +54,14 @@ def read(path: pathlib.Path, *, row_names: str = "auto", **_: Any) -> Table:
             raise InputError(path, f"is damaged ({_brief(error)}); write it again") from None
         return np.stack([_floats(column) for column in found.columns])
 
+    @functools.lru_cache(2)  # a group is read once, even if its rows are asked for one by one
+    def group_of(number: int) -> np.ndarray:
+        return np.stack([_floats(column) for column in file.read_row_group(number, columns).columns])
+
     def load_some(start: int, stop: int) -> np.ndarray:
-        groups = [group for group in range(len(ends) - 1) if ends[group] < stop and ends[group + 1] > start]
-        found = file.read_row_groups(groups, columns)
-        first = ends[groups[0]] if groups else 0
-        return np.stack([_floats(column) for column in found.slice(start - first, stop - start).columns])
+        groups = [group for group in range(len(sizes)) if ends[group] < stop and ends[group + 1] > start]
+        parts = [group_of(group)[:, max(0, start - ends[group]) : stop - ends[group]] for group in groups]
+        return np.concatenate(parts or [np.zeros((len(columns), 0))], axis=1)
 
     sizes = [file.metadata.row_group(group).num_rows for group in range(file.metadata.num_row_groups)]
     ends = [0, *itertools.accumulate(sizes)]
