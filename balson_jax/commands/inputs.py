@@ -103,10 +103,12 @@ def _require_finite(table: Table, values: np.ndarray, remedy: str) -> None:
         row, column = (int(i) for i in bad[0])
         own = table.row_names[row] if table.row_names else ""
         other = table.column_names[column] if table.column_names else ""
-        where = (
-            f"row {row + 1} of the numbers{f' ({own})' * bool(own)}, column {column + 1}{f' ({other})' * bool(other)}"
-        )
+        where = f"row {row + 1} of the numbers{_named(own)}, column {column + 1}{_named(other)}"
         raise InputError(table.path, f"{where} is {values[row, column]}; {remedy}")
+
+
+def _named(name: str) -> str:
+    return f" ({name})" if name else ""
 
 
 def _refuse_common_column(design: Table, targets: Table) -> None:
@@ -119,8 +121,8 @@ def _refuse_common_column(design: Table, targets: Table) -> None:
     if np.array_equal(np.asarray(design.values[:, :1]), np.asarray(targets.values[:, :1])):
         raise InputError(
             design.path,
-            f"column 1 ({first}) is the first of {targets.path}, too, with the same numbers; pass --row-names yes if it "
-            "names the rows, or --row-names no if it is a component",
+            f"column 1 ({first}) is the first of {targets.path}, too, with the same numbers; pass --row-names yes if "
+            "it names the rows, or --row-names no if it is a component",
         )
 
 

@@ -39,7 +39,8 @@ h1 { font-size: 1.5rem; line-height: 1.25; } h2 { font-size: 1.15rem; margin-top
 table { border-collapse: collapse; font-variant-numeric: tabular-nums; font-size: .9rem; }
 th, td { padding: .2rem .6rem; text-align: right; border-bottom: 1px solid #ddd; white-space: nowrap; }
 th:first-child, td:first-child, th:nth-child(2), td:nth-child(2), td:last-child, th:last-child { text-align: left; }
-.pairs td { white-space: normal; text-align: left; overflow-wrap: anywhere; } .pairs td:first-child { font-weight: 600; }
+.pairs td { white-space: normal; text-align: left; overflow-wrap: anywhere; }
+.pairs td:first-child { font-weight: 600; }
 img { max-width: 100%; height: auto; } figure { margin: 1rem 0; } figcaption, .note { color: #555; font-size: .9rem; }
 pre { background: #f4f6fa; padding: .75rem; overflow-x: auto; white-space: pre-wrap; overflow-wrap: anywhere; }
 """
@@ -66,13 +67,11 @@ def write(run: Run) -> pathlib.Path:
         "<h2>Settings and versions</h2>",
         _settings(run),
     ]
-    page = out / "report.html"
+    page, body = out / "report.html", "\n".join(parts)
     page.write_text(
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"<title>{html.escape(title)}</title><style>{STYLE}</style></head><body>\n"
-        + "\n".join(parts)
-        + "\n</body></html>\n",
+        f"<title>{html.escape(title)}</title><style>{STYLE}</style></head><body>\n{body}\n</body></html>\n",
         encoding="utf-8",
     )
     return page

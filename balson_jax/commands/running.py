@@ -117,7 +117,7 @@ def _learned(key: jax.Array, inputs: Inputs, settings: Settings, resume: bool) -
         parts = {"covariance": found.covariance, "levels": found.levels, "prior": found.prior, "words": repr(found)}
         np.savez(path, **{name: np.asarray(part) for name, part in parts.items() if part is not None})
     with np.load(path) as file:
-        covariance, levels = (file[name] if name in file else None for name in ("covariance", "levels"))
+        covariance, levels = (file.get(name) for name in ("covariance", "levels"))
         return with_learned(inputs, covariance, levels, file["prior"]), str(file["words"])
 
 
