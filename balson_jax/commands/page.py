@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import dataclasses
 import html
 import io
 import json
@@ -14,6 +15,7 @@ import jax
 import numpy as np
 
 from .. import plot
+from ..interop import read
 from ..status import Status
 from ..version import __version__
 from . import results
@@ -42,6 +44,7 @@ th:first-child, td:first-child, th:nth-child(2), td:nth-child(2), td:last-child,
 .pairs td { white-space: normal; text-align: left; overflow-wrap: anywhere; }
 .pairs td:first-child { font-weight: 600; }
 img { max-width: 100%; height: auto; } figure { margin: 1rem 0; } figcaption, .note { color: #555; font-size: .9rem; }
+.wide img { min-width: 36rem; } .grid { display: grid; grid-template-columns: repeat(auto-fit, minmax(18rem, 1fr)); }
 pre { background: #f4f6fa; padding: .75rem; overflow-x: auto; white-space: pre-wrap; overflow-wrap: anywhere; }
 """
 
@@ -80,12 +83,12 @@ def write(run: Run) -> pathlib.Path:
 def _lead(run: Run) -> str:
     settings, inputs = run.settings, run.inputs
     label = run.posterior.constraint.label
-    noise = "its level estimated" if settings.noise == "estimate" else f"noise {settings.noise}"
+    noise = "noise of unknown level" if settings.noise == "estimate" else f"noise {settings.noise}"
     pixels = "pixels" if inputs.table.image_shape else "targets"
     return (
         f"{inputs.count:,} {pixels} of {settings.targets}, fitted by the columns of {settings.design} over "
         f"{len(inputs.design):,} rows; {label} {settings.total:g}, {noise}"
-        f"{' and learned from the batch' if settings.learn else ''}."
+        f"{', learned from the batch' if settings.learn else ''}."
     )
 
 
@@ -110,7 +113,8 @@ def _table(run: Run) -> str:
         for k, name in enumerate(own.names):
             cells = [html.escape(problems[place]), html.escape(name), *(_shown(part[place, k]) for part in own[2:4])]
             cells.append(f"{_shown(own.low[place, k])} – {_shown(own.high[place, k])}")
-            cells += [_shown(own.inclusion[place, k], 2), html.escape(own.status[place])]
+            above = own.inclusion[place, k]
+            cells += ["" if np.isnan(above) else f"{above:.2f}", html.escape(own.status[place])]
             lines.append("<tr>" + "".join(f"<td>{cell}</td>" for cell in cells) + "</tr>")
     more = run.inputs.count - stop
     where = "posterior.csv" if run.settings.csv else "posterior.npz"
@@ -119,11 +123,11 @@ def _table(run: Run) -> str:
     return f'<div class="scroll"><table><tr>{header}</tr>{"".join(lines)}</table></div>{note}'
 
 
-def _shown(value: float, digits: int = 4) -> str:
+def _shown(value: float) -> str:
     if not np.isfinite(value):
         return ""
     size = abs(float(value))
-    return f"{value:.3e}" if size >= 1e4 or 0 < size < 1e-4 else f"{value:.{digits}f}"
+    return f"{value:.3e}" if size >= 1e4 or 0 < size < 1e-4 else f"{value:.4f}"
 
 
 def _figure(width: float, height: float) -> Figure:
@@ -134,33 +138,36 @@ def _figure(width: float, height: float) -> Figure:
 
 def _pictures(run: Run) -> list[str]:
     """Return maps of an image, or intervals of the first problems; and which methods served a batch."""
-    inputs, names = run.inputs, run.inputs.names
-    shape = inputs.table.image_shape
-    if shape is not None:
-        height = float(np.clip(3.2 * shape[0] / shape[1], 1.2, 4.5))
-        figure = _figure(8.5, (height + 0.3) * (min(6, len(names)) + 1))
-        plot.maps(run.posterior, shape, names=names, figure=figure)
-        about = f"Maps of mean and standard deviation of {', '.join(names[:6])}, and of the status"
-        pictures = [_image(figure, about)]
-    else:
-        shown = min(FORESTS, inputs.count)
-        wide = min(2, shown)
-        figure = _figure(4.6 * wide + 1, (1.1 + 0.3 * len(names)) * -(-shown // wide) + 0.2)
-        axes = np.ravel(figure.subplots(-(-shown // wide), wide, squeeze=False))
-        problems = inputs.problem_names(0, shown)
-        for number in range(shown):
-            some = jax.tree.map(lambda leaf, own=number: np.asarray(leaf[own]), run.posterior)
-            plot.forest(some, axes[number], run.settings.level, names=names)
-            axes[number].set_ylabel(problems[number])
-        for spare in axes[shown:]:
-            spare.set_axis_off()
-        about = f"Means and {100 * run.settings.level:g} % intervals of {', '.join(names[:12])}"
-        pictures = [_image(figure, f"{about}; {'the problem' if shown == 1 else f'the first {shown} problems'}")]
-    if len(run.posterior.methods) > 1 and inputs.count > 1:
+    pictures = [_forests(run) if run.inputs.table.image_shape is None else _maps(run, run.inputs.table.image_shape)]
+    if len(run.posterior.methods) > 1 and run.inputs.count > 1:
         figure = _figure(9, 3)
         plot.ladder(_thinned(run), figure=figure)
-        pictures.append(_image(figure, "Which method served how many problems, and their effective draws"))
+        pictures.append(_image(figure, "Which method served how many problems, and their effective draws", "wide"))
     return pictures
+
+
+def _maps(run: Run, shape: tuple[int, int]) -> str:
+    posterior, names = run.posterior, run.inputs.names
+    if results.NO_DATA in run.counts.words:  # the rasters are empty there
+        mean, sd = (read(run.settings.out / f"{name}.img").values.T[:] for name in ("mean", "sd"))
+        posterior = dataclasses.replace(posterior, mean=mean, std=sd)
+    height = float(np.clip(3.2 * shape[0] / shape[1], 1.2, 4.5))
+    figure = _figure(8.5, (height + 0.3) * (min(6, len(names)) + 1))
+    plot.maps(posterior, shape, names=names, figure=figure)
+    return _image(figure, f"Maps of mean and standard deviation of {', '.join(names[:6])}, and of the status")
+
+
+def _forests(run: Run) -> str:
+    """Return one picture for each of the first problems, side by side where there is room."""
+    names, shown, pictures = run.inputs.names, min(FORESTS, run.inputs.count), []
+    for number, problem in enumerate(run.inputs.problem_names(0, shown)):
+        some = jax.tree.map(lambda leaf, own=number: np.asarray(leaf[own]), run.posterior)
+        figure = _figure(5, 1.5 + 0.3 * len(names))
+        ax = plot.forest(some, figure.subplots(), run.settings.level, names=names)
+        ax.figure.suptitle(problem, fontsize="medium")
+        about = f"{problem}: means and {100 * run.settings.level:g} % intervals of {', '.join(names[:12])}"
+        pictures.append(_image(figure, about))
+    return f'<div class="grid">{"".join(pictures)}</div>'
 
 
 def _thinned(run: Run) -> Any:
@@ -169,12 +176,13 @@ def _thinned(run: Run) -> Any:
     return jax.tree.map(lambda leaf: np.asarray(leaf[numbers]), run.posterior)
 
 
-def _image(figure: Figure, about: str) -> str:
-    """Return a picture as part of the page, with a text for those who can't see it."""
+def _image(figure: Figure, about: str, kind: str = "plain") -> str:
+    """Return a picture as part of the page, with a text for those who can't see it. Wide ones scroll on phones."""
     file = io.BytesIO()
     figure.savefig(file, format="png", dpi=110)
     code, text = base64.b64encode(file.getvalue()).decode(), html.escape(about, quote=True)
-    return f'<figure><img alt="{text}" src="data:image/png;base64,{code}"><figcaption>{text}.</figcaption></figure>'
+    picture = f'<img alt="{text}" src="data:image/png;base64,{code}">'
+    return f'<figure class="{kind}"><div class="scroll">{picture}</div><figcaption>{text}.</figcaption></figure>'
 
 
 def _checked(run: Run) -> list[str]:
@@ -185,7 +193,7 @@ def _checked(run: Run) -> list[str]:
     figure = _figure(10, 3)
     run.checked.plot(figure)
     about = "Residuals by row, their correlation by distance, and predictions of rows left out"
-    return ["<h2>Check</h2>", f"<pre>{html.escape(repr(run.checked))}</pre>", _image(figure, about)]
+    return ["<h2>Check</h2>", f"<pre>{html.escape(repr(run.checked))}</pre>", _image(figure, about, "wide")]
 
 
 def _learned(run: Run) -> list[str]:

@@ -68,6 +68,6 @@ def ends(posterior: Posterior, level: float) -> tuple[np.ndarray, np.ndarray, st
 
 def chosen_components(posterior: Posterior, most: int) -> np.ndarray:
     """Return the numbers of the components to show: all, or those of the largest means, in their order."""
-    size = np.abs(np.asarray(posterior.mean, np.float64)).reshape(-1, posterior.num_params)
-    average = np.nan_to_num(np.nanmean(size, 0)) if np.isfinite(size).any() else np.zeros(posterior.num_params)
-    return np.sort(np.argsort(-average, kind="stable")[:most])
+    size = np.abs(np.asarray(posterior.mean)).reshape(-1, posterior.num_params)
+    total = np.where(np.isfinite(size), size, 0).sum(0)
+    return np.sort(np.argsort(-total, kind="stable")[:most])

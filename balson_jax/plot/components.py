@@ -50,8 +50,11 @@ def forest(
     ax.set_ylim(len(places) - 0.5, -0.5)
     ax.set_xlabel(f"theta, {shown.constraint.label} {float(several[0].total):g}" if len(several) == 1 else "theta")
     ax.axvline(0, color="0.6", lw=0.8, zorder=0)
-    handles = [ax.plot([], [], color=MIDDLE, lw=4, label=kind)[0], ax.plot([], [], "o", color=DARK, label="mean")[0]]
-    handles.append(ax.plot([], [], "D", color=DARK, mfc="none", ms=9, label="sparse mode")[0])
+    handles = [
+        ax.plot([], [], color=MIDDLE, lw=4, label=kind)[0],
+        ax.plot([], [], "o", color=DARK, ms=4, label="mean")[0],
+    ]
+    handles.append(ax.plot([], [], "^", color=DARK, mfc="none", ms=6, label="sparse mode")[0])
     if len(several) > 1:
         handles = handles[:1] + [
             ax.plot([], [], MARKERS[i], color=DARK, label=f"problem {i}")[0] for i in range(len(several))
@@ -72,9 +75,10 @@ def _rows(ax: Any, posterior: Posterior, level: float, number: int, count: int) 
         mean = np.append(mean, slack.mean)
     places = np.arange(len(mean)) + (0 if count == 1 else 0.6 * (number / (count - 1) - 0.5))
     ax.hlines(places, lower, upper, color=MIDDLE, lw=4 if count == 1 else 2)
-    ax.plot(mean, places, MARKERS[number], color=DARK, ms=6 if count == 1 else 4)
+    ax.plot(mean, places, MARKERS[number], color=DARK, ms=4)
     if count == 1:
-        ax.plot(np.asarray(posterior.theta), places[: posterior.num_params], "D", color=DARK, ms=10, mfc="none")
+        # Below the mean, which would hide it.
+        ax.plot(np.asarray(posterior.theta), places[: posterior.num_params] + 0.3, "^", color=DARK, ms=6, mfc="none")
     return kind
 
 
