@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import pathlib
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -16,7 +16,8 @@ SAMPLED = 1000
 """So many problems, evenly spaced, teach ``--learn`` and are looked at by ``--check``."""
 
 
-class Inputs(NamedTuple):
+@dataclasses.dataclass(frozen=True)
+class Inputs:
     """What is fitted.
 
     Attributes:
@@ -216,7 +217,7 @@ def with_learned(inputs: Inputs, covariance: Any, levels: Any, prior: np.ndarray
     options["prior"] = prior[:-1] if has_slack else prior
     if has_slack:
         options["slack_prior"] = float(prior[-1])
-    return inputs._replace(options=options)
+    return dataclasses.replace(inputs, options=options)
 
 
 def checked_options(inputs: Inputs) -> dict[str, Any]:

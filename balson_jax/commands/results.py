@@ -69,12 +69,14 @@ def blocks(posterior: Posterior, inputs: Inputs, settings: Settings) -> Iterator
 def block(posterior: Posterior, inputs: Inputs, settings: Settings, start: int, stop: int) -> Block:
     """Return what the table tells of some problems."""
     some = jax.tree.map(lambda leaf: np.asarray(leaf[start:stop]), posterior)
-    empty = np.zeros(stop - start, bool)
+    empty: Any = np.zeros(stop - start, bool)
     if inputs.table.image_shape is not None:
-        empty = np.isnan(np.asarray(inputs.targets[start:stop], np.float64)).all(1)
+        empty = np.isnan(np.asarray(inputs.targets[start:stop], np.float64)).all(axis=1)
     shortest = bool(some.draws.shape[-2])
     low, high = some.hdi(settings.level) if shortest else some.interval(settings.level)
-    rows = [(np.asarray(some.mean), np.asarray(some.std), np.asarray(low), np.asarray(high))]
+    rows: list[tuple[np.ndarray, ...]] = [
+        (np.asarray(some.mean), np.asarray(some.std), np.asarray(low), np.asarray(high))
+    ]
     names = list(inputs.names)
     for name, own in _others(some, settings.level):
         names.append(name)
@@ -94,13 +96,15 @@ def _others(some: Posterior, level: float) -> Iterator[tuple[str, tuple[Any, Any
     nothing = np.full(len(some.mean), np.nan)
     if some.slack is not None:
         known = some.draws.shape[-2] and some.slack.draws is not None
-        yield "(slack)", (some.slack.mean, some.slack.std, *(some.slack_hdi(level) if known else (nothing, nothing)))
+        low, high = some.slack_hdi(level) if known else (nothing, nothing)
+        yield "(slack)", (some.slack.mean, some.slack.std, low, high)
     if some.nuisance is not None:
         for place, name in enumerate(some.nuisance.names):
             own = some.nuisance.mean[:, place], some.nuisance.std[:, place]
             yield f"({name})", (*own, nothing, nothing)
     if some.noise is not None:
-        yield "(noise)", (some.noise.mean, some.noise.std, *some.noise.interval(level))
+        low, high = some.noise.interval(level)
+        yield "(noise)", (some.noise.mean, some.noise.std, low, high)
 
 
 def _inclusion(some: Posterior, least: float) -> np.ndarray:

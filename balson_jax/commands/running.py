@@ -64,8 +64,6 @@ def run(settings: Settings, resume: bool, progress: Callable[[int, int], None]) 
     key = jax.random.key(settings.seed)
     method = settings.sampler(inputs.count, len(inputs.names))
     _require_space(settings.out, 4 * method.keep * inputs.count * len(inputs.names))
-    text = json.dumps(settings_as_text(settings), indent=2) + "\n"
-    (settings.out / "settings.json").write_text(text, encoding="utf-8")
     learned = None
     if settings.learn:
         inputs, learned = _learned(key, inputs, settings, resume)
@@ -81,6 +79,8 @@ def run(settings: Settings, resume: bool, progress: Callable[[int, int], None]) 
         **inputs.options,
     )
     posterior = results.named_posterior(posterior, inputs.names)
+    text = json.dumps(settings_as_text(settings), indent=2) + "\n"
+    (settings.out / "settings.json").write_text(text, encoding="utf-8")
     counts = results.write(posterior, inputs, settings)
     sampled, checked = np.zeros(0, int), None
     if settings.check:
@@ -115,7 +115,8 @@ def _learned(key: jax.Array, inputs: Inputs, settings: Settings, resume: bool) -
             **options,
         )
         parts = {"covariance": found.covariance, "levels": found.levels, "prior": found.prior, "words": repr(found)}
-        np.savez(path, **{name: np.asarray(part) for name, part in parts.items() if part is not None})
+        arrays: dict[str, Any] = {name: np.asarray(part) for name, part in parts.items() if part is not None}
+        np.savez(path, **arrays)
     with np.load(path) as file:
         covariance, levels = (file.get(name) for name in ("covariance", "levels"))
         return with_learned(inputs, covariance, levels, file["prior"]), str(file["words"])
@@ -149,14 +150,13 @@ def claim(settings: Settings, resume: bool, overwrite: bool) -> bool:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise ValueError(f"--out {out}: can't create the directory ({error.strerror}); pass another") from None
-    earlier = results.files_of(out)
     if overwrite:
-        for path in earlier:
+        for path in results.files_of(out):
             path.unlink()
         if (fields / "arguments.json").exists() or (fields / "finished.txt").exists():
             shutil.rmtree(fields)
         return True
-    if not earlier and not fields.exists():
+    if not (out / "report.html").exists() and not fields.exists():
         return True
     if not resume:
         state = "an interrupted run; pass --resume to go on, or" if fields.exists() else "an earlier run; pass"

@@ -78,12 +78,15 @@ def _read_hdf5(path: pathlib.Path, name: str | None) -> Table:
         file = h5py.File(path, "r")
     except OSError as error:
         raise InputError(path, f"is damaged ({error}); save it again") from None
-    numeric = {
+    numeric: dict[str, Any] = {
         key: value
         for key, value in file.items()
-        if isinstance(value, h5py.Dataset) and value.dtype.kind in "iufb" and value.ndim in (2, 3) and value.size > 1
+        if isinstance(value, h5py.Dataset)
+        and value.dtype.kind in "iufb"
+        and value.ndim in (2, 3)
+        and (value.size or 0) > 1
     }
-    data: Any = numeric[_choose(path, numeric, name)]
+    data = numeric[_choose(path, numeric, name)]
     # MATLAB stores the first axis last.
     if data.ndim == 3:
         bands, samples, lines = data.shape

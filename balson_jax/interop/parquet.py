@@ -23,11 +23,11 @@ def read(path: pathlib.Path, *, row_names: str = "auto", **_: Any) -> Table:
     """
     try:
         import pyarrow as pa
-        import pyarrow.parquet
+        from pyarrow.parquet import ParquetFile
     except ImportError:
         raise ImportError("Parquet needs pyarrow; install it with: pip install 'balson_jax[files]'") from None
     try:
-        file = pa.parquet.ParquetFile(path, memory_map=True)
+        file = ParquetFile(path, memory_map=True)
     except pa.ArrowInvalid as error:
         raise InputError(path, f"is no Parquet file, or is cut off ({_brief(error)}); write it again") from None
     schema = file.schema_arrow

@@ -17,7 +17,7 @@ def read(path: pathlib.Path, **_: Any) -> Table:
     except ImportError:
         raise ImportError("AnnData files need anndata; install it with: pip install 'balson_jax[files]'") from None
     try:
-        data = anndata.read_h5ad(path, backed="r")
+        data: Any = anndata.read_h5ad(path, backed="r")
     except Exception as error:  # h5py and anndata raise many kinds for a damaged file
         brief = str(error).splitlines()[0][:120] if str(error) else type(error).__name__
         raise InputError(path, f"is no AnnData file, or is damaged ({brief}); write it with write_h5ad") from None
@@ -31,5 +31,5 @@ def read(path: pathlib.Path, **_: Any) -> Table:
         return np.asarray(block.toarray() if hasattr(block, "toarray") else block)
 
     dtype = np.dtype(data.X.dtype)
-    rows = Rows(tuple(data.shape), dtype, load)
+    rows = Rows((data.shape[0], data.shape[1]), dtype, load)
     return Table(path, rows.T, tuple(map(str, data.var_names)), columns)

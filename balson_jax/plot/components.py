@@ -167,7 +167,8 @@ def pairs(
     single.require_draws("pairs")
     shown = chosen_components(single, most)
     draws, weights = np.asarray(single.draws)[:, shown], np.asarray(single.draw_weights)
-    figure = new_figure(figure, (1.2 + 1.5 * len(shown),) * 2)
+    side = 1.2 + 1.5 * len(shown)
+    figure = new_figure(figure, (side, side))
     axes = figure.subplots(len(shown), len(shown), squeeze=False, sharex="col")
     for row in range(len(shown)):
         for column in range(len(shown)):
