@@ -183,5 +183,7 @@ def _require_choices(settings: Settings) -> None:
             raise ValueError(f"--{name.replace('_', '-')} {value}: choose one of {', '.join(words)}")
     validation.require_share("level", settings.level)
     validation.require_at_least("chunk", settings.chunk, 1)
+    if not settings.total > 0:
+        raise ValueError(f"--total {settings.total:g}: must be positive")
     if settings.least < 0:
         raise ValueError(f"--threshold {settings.threshold}: must not be negative")
