@@ -1,4 +1,4 @@
-"""The command line: ``balson paper``, ``balson sensitivity``, ``balson bench``."""
+"""The command line: ``balson fit``, ``check``, ``paper``, ``sensitivity`` and ``bench``."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ except ImportError as error:
     remedy = "pip install 'balson_jax[cli]', or in a clone: pip install '.[cli]'"
     sys.exit(f"the balson command needs the package {error.name}; install it with: {remedy}")
 
+from .commands import fit as fitting
 from .dirichlet import MATCH_RULES, MatchRule
 from .experiments.paper.experiment import Settings
 
@@ -27,6 +28,9 @@ if TYPE_CHECKING:
     from .experiments.paper import tables
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, help="Bayesian least squares on the simplex.")
+
+app.command("fit")(fitting.fit)
+app.command("check")(fitting.check)
 
 DEFAULT = Settings()
 Datasets = Annotated[int, typer.Option(min=2, help="Number of noisy data sets.")]

@@ -31,6 +31,8 @@ LAYERS = [
     ("learning",),
     ("recipes", "estimator"),
     ("metrics", "reference"),
+    ("interop", "plot"),
+    ("commands",),
     ("experiments",),
     ("cli",),
 ]
