@@ -10,6 +10,12 @@ Fit ``y = A theta + noise`` with ``theta >= 0`` and ``sum(theta) = C``, one prob
 3. Methods are the paper's ``RS``, ``IS``, ``RSIRS`` and ``ISIRS``; for strong data ``TG``, ``HitAndRun`` and
    ``Variational``; and ``Auto``, the default, which chooses for each problem.
 4. ``compare`` ranks models by their evidence, ``tune`` picks prior, total and noise by it.
+5. ``learn`` takes noise and prior from a batch of targets, so that intervals hold for real data; ``check`` tells if a
+   fit is believable.
+
+Tables of pandas, polars and xarray go in with their names, and ``posterior.to_frame()`` and its relatives come out.
+``plot`` has pictures, ``synthetic_control`` and ``mixing`` are whole analyses, ``balson_jax.estimator`` is for
+scikit-learn, and the command ``balson fit`` is for files.
 
 Beside these: ``least_squares`` (the constrained optimum with a certified bound), ``density`` (log-likelihood and
 log-prior of draws), ``dirichlet`` (the distribution, and fits to moments), ``random`` (fast draws, drop-ins for
@@ -20,14 +26,16 @@ coverage).
 
 import sys
 
-from . import dirichlet, metrics, random, reference
+from . import dirichlet, metrics, plot, random, reference
 from .execution import parallel
 from .execution.stream import fit_stream
 from .execution.warm_up import warm_up
 from .experiments import paper as _paper  # noqa: F401
 from .fit import fit
+from .labels import Labels
 from .learning import Check, Comparison, Learned, Tuning, check, compare, learn, tune
 from .least_squares import LeastSquares, least_squares
+from .posteriors.component import Component
 from .posteriors.posterior import FitError, Posterior, Prediction, Slack
 from .problems.base import Problem
 from .problems.constraints import Constraint
@@ -37,6 +45,7 @@ from .problems.noise import Correlated, InverseGamma, Noise
 from .problems.noise_posterior import NoisePosterior
 from .problems.uncertain import UncertainProblem
 from .problems.uncertain_design import UncertainDesign
+from .recipes import AverageEffect, Mixing, SyntheticControl, mixing, synthetic_control
 from .samplers import IS, ISIRS, RS, RSIRS, TG, Auto, HitAndRun, Sampler, Variational
 from .status import Status
 from .targets import functions as density
@@ -66,16 +75,20 @@ __all__ = [
     "RSIRS",
     "TG",
     "Auto",
+    "AverageEffect",
     "Check",
     "Comparison",
+    "Component",
     "Constraint",
     "Correlated",
     "FitError",
     "HitAndRun",
     "InverseGamma",
+    "Labels",
     "Learned",
     "LeastSquares",
     "LinearProblem",
+    "Mixing",
     "ModelProblem",
     "Noise",
     "NoisePosterior",
@@ -85,6 +98,7 @@ __all__ = [
     "Sampler",
     "Slack",
     "Status",
+    "SyntheticControl",
     "Tuning",
     "UncertainDesign",
     "UncertainProblem",
@@ -100,10 +114,13 @@ __all__ = [
     "least_squares",
     "linear_problem",
     "metrics",
+    "mixing",
     "model_problem",
     "parallel",
+    "plot",
     "random",
     "reference",
+    "synthetic_control",
     "tune",
     "warm_up",
 ]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import dataclasses
 import pathlib
 from collections.abc import Iterator
 from typing import Any, NamedTuple
@@ -53,11 +52,6 @@ class Block(NamedTuple):
     empty: np.ndarray
 
 
-def status_words(code: int) -> str:
-    """Return a status in words, such as ``"LOW_ESS and BUDGET"``."""
-    return " and ".join(str(flag.name) for flag in Status(code)) or "OK"
-
-
 def blocks(posterior: Posterior, inputs: Inputs, settings: Settings) -> Iterator[Block]:
     """Yield the problems in order, some at a time."""
     kept = max(64, posterior.draws.shape[-2]) * posterior.num_params
@@ -87,7 +81,7 @@ def block(posterior: Posterior, inputs: Inputs, settings: Settings, start: int, 
     included = np.full_like(mean, np.nan)
     included[:, : some.num_params] = _inclusion(some, settings.least)
     included[empty] = np.nan
-    words = [NO_DATA if none else status_words(int(code)) for none, code in zip(empty, some.status, strict=True)]
+    words = [NO_DATA if none else Status(int(code)).words() for none, code in zip(empty, some.status, strict=True)]
     return Block(start, names, mean, std, low, high, included, words, some, empty)
 
 
@@ -184,12 +178,6 @@ def _write_rasters(rasters: dict[str, Writer], own: Block, num_params: int) -> N
         rasters["mean"].write(own.start, own.mean[:, :num_params])
         rasters["sd"].write(own.start, own.std[:, :num_params])
         rasters["status"].write(own.start, np.where(own.empty, -1, own.posterior.status)[:, None])
-
-
-def named_posterior(posterior: Posterior, names: tuple[str, ...]) -> Posterior:
-    """Return the posterior with its components' names, if posteriors have names."""
-    has_names = any(field.name == "names" for field in dataclasses.fields(posterior))
-    return dataclasses.replace(posterior, **{"names": names}) if has_names else posterior
 
 
 def files_of(out: pathlib.Path) -> list[pathlib.Path]:

@@ -14,6 +14,7 @@ import jax
 import numpy as np
 
 from ..execution.stream import fit_stream
+from ..labels import Labels
 from ..learning import Check, check, learn
 from ..posteriors.posterior import Posterior
 from ..status import Status
@@ -78,7 +79,7 @@ def run(settings: Settings, resume: bool, progress: Callable[[int, int], None]) 
         check=not settings.unordered,
         **inputs.options,
     )
-    posterior = results.named_posterior(posterior, inputs.names)
+    posterior = posterior.labelled(Labels(components=inputs.names))
     text = json.dumps(settings_as_text(settings), indent=2) + "\n"
     (settings.out / "settings.json").write_text(text, encoding="utf-8")
     counts = results.write(posterior, inputs, settings)

@@ -39,7 +39,7 @@ def new_figure(figure: Any, size: tuple[float, float]) -> Any:
 
 def labels(posterior: Posterior, names: Sequence[str] | None) -> list[str]:
     """Return the names of the components."""
-    own = getattr(posterior, "names", None) if names is None else names
+    own = posterior.names if names is None else names
     if own is None:
         return [f"theta[{k}]" for k in range(posterior.num_params)]
     if len(own) != posterior.num_params:
