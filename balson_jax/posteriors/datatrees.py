@@ -50,10 +50,7 @@ class Data:
         design, targets, options, labels = tables.read(design, targets, {"noise": noise}, "targets")
         design = tables.columns_in_order("design", given, posterior.names) if tables.is_frame(given) else design
         rows = posterior.labels.rows if labels.rows is None else labels.rows
-        wide, data = (
-            None if value is None else np.asarray(validation.float_array(name, value), np.float64)
-            for name, value in (("design", design), ("targets", targets))
-        )
+        wide, data = _numbers("design", design), _numbers("targets", targets)
         if wide is not None and (wide.ndim != 2 or wide.shape[1] != posterior.num_params):
             raise ValueError(f"design has shape {wide.shape}; pass the (N, {posterior.num_params}) that was fitted")
         if data is not None and data.shape[:-1] != posterior.batch_shape:
@@ -73,6 +70,14 @@ class Data:
         count = known[0] if known else 0
         named = self.rows is not None and len(self.rows) == count
         return datasets.coordinate(self.rows) if named else np.arange(count)  # type: ignore[arg-type]
+
+
+def _numbers(name: str, value: Any) -> np.ndarray | None:
+    """Return an argument as numbers with all their digits, or raise ``ValueError`` if it holds something else."""
+    if value is None:
+        return None
+    validation.float_array(name, value)
+    return np.asarray(value, np.float64)
 
 
 def to_datatree(posterior: Posterior, num_draws: int, key: jax.Array, data: Data, level: float) -> Any:

@@ -7,6 +7,7 @@ import dataclasses
 import sys
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pandas as pd
 import pytest
@@ -176,8 +177,13 @@ def test_signed_components(signed):
 
 
 @pytest.mark.usefixtures("x64")
-def test_double_precision(tmp_path):
-    found = fit()
+def test_double_precision(batch, tmp_path):
+    rng = np.random.default_rng(0)
+    # With digits that float32 does not have.
+    found = jax.tree.map(
+        lambda leaf: jnp.asarray(leaf * rng.uniform(1, 1 + 1e-9), jnp.float64) if leaf.dtype.kind == "f" else leaf,
+        jax.tree.map(lambda leaf: np.asarray(leaf, np.float64) if leaf.dtype.kind == "f" else np.asarray(leaf), batch),
+    )
     frame = found.to_frame()
     assert (frame[["mean", "std", "hdi_low", "hdi_high", "inclusion", "ess"]].dtypes == np.float64).all()
     found.to_csv(tmp_path / "posterior.csv")
