@@ -142,11 +142,11 @@ def test_what_is_printed(found):
 
 
 def test_correlated_errors_are_told(found):
-    """Random walks in the place of independent errors: the average is less certain than the model believes."""
+    """A slow wave in the place of independent errors: the average is less certain than the model believes."""
     assert abs(found.correlation) < 2 / np.sqrt(20)
     assert "too narrow" not in found.summary()
-    walk = FRAME[DONORS].to_numpy() @ WEIGHTS + np.random.default_rng(4).normal(size=30).cumsum()
-    other = synthetic_control(FRAME.assign(Town=walk), "Town", START, method=METHOD, placebos=False)
+    wave = FRAME[DONORS].to_numpy() @ WEIGHTS + np.sin(np.arange(30) / 3)
+    other = synthetic_control(FRAME.assign(Town=wave), "Town", START, method=METHOD, placebos=False)
     left = other.effect["effect"][:20].to_numpy()
     assert other.correlation == pytest.approx((left[1:] @ left[:-1]) / (left @ left))
     assert "the interval of the average effect is too narrow" in other.summary()
