@@ -25,8 +25,8 @@ from .running import Run
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-SHOWN = 20
-"""The table shows so many problems."""
+SHOWN, LINES = 20, 200
+"""The table shows so many problems and lines, at most."""
 
 FORESTS = 6
 
@@ -59,8 +59,8 @@ def write(run: Run) -> pathlib.Path:
         f"<p>{html.escape(_lead(run))}</p>",
         _verdict(run),
         "<h2>Results</h2>",
-        _table(run),
         *_pictures(run),
+        _table(run),
         *_checked(run),
         *_learned(run),
         "<h2>Statuses</h2>",
@@ -102,17 +102,18 @@ def _verdict(run: Run) -> str:
 
 def _table(run: Run) -> str:
     """Return the table of the first problems."""
-    stop = min(SHOWN, run.inputs.count)
+    stop = min(SHOWN, run.inputs.count, max(1, LINES // len(run.inputs.names)))
     own = results.block(run.posterior, run.inputs, run.settings, 0, stop)
     level = f"{100 * run.settings.level:g} %"
     kind = "hdi" if run.posterior.draws.shape[-2] else "interval"
     head = ("problem", "component", "mean", "sd", f"{level} {kind}", f"P(&gt; {run.settings.least:g})", "status")
     lines = []
     problems = run.inputs.problem_names(0, stop)
-    for place in range(stop):
+    for place in np.flatnonzero(~own.empty):
         for k, name in enumerate(own.names):
             cells = [html.escape(problems[place]), html.escape(name), *(_shown(part[place, k]) for part in own[2:4])]
-            cells.append(f"{_shown(own.low[place, k])} – {_shown(own.high[place, k])}")
+            ends = _shown(own.low[place, k]), _shown(own.high[place, k])
+            cells.append(" – ".join(ends) if all(ends) else "")
             above = own.inclusion[place, k]
             cells += ["" if np.isnan(above) else f"{above:.2f}", html.escape(own.status[place])]
             lines.append("<tr>" + "".join(f"<td>{cell}</td>" for cell in cells) + "</tr>")
