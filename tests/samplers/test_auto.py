@@ -130,7 +130,7 @@ def test_auto_inside_a_trace_makes_a_fixed_choice():
     np.testing.assert_allclose(inside.mean, balson.fit(KEY, problem, "tg").mean, rtol=1e-4)
 
 
-@thinned("num_components,prior", [], [(20, 0.3), (40, 0.5)])
+@thinned("num_components,prior", [], [(30, 0.2), (40, 0.5)])
 def test_auto_walks_where_no_proposal_serves(num_components, prior):
     problem, theta = pixels(1, 2, 156, num_components, 0.01, prior=prior)
     found = balson.fit(KEY, problem)
