@@ -235,6 +235,7 @@ def test_images_become_rasters(here, posterior):
     assert "NO_DATA: no band of the pixel has a number" in text
 
 
+@pytest.mark.slow
 def test_check_tells_of_correlated_residuals(here, no_pictures):
     rng = np.random.default_rng(1)
     errors = np.cumsum(rng.normal(size=(60, 10)), axis=1)
