@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING, Any, cast
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from .. import validation
+from .sparse import sparsest
 from .support import inclusion
 
 if TYPE_CHECKING:
@@ -41,6 +43,29 @@ class Outputs:
         """
         validation.require_share("probability", probability)
         return self.inclusion(threshold) > probability
+
+    def sparse(self, problem: Any, tolerance: float = 1.0) -> np.ndarray:
+        """Return a sparse estimate of theta, ``(..., P)``: few components, exact zeros elsewhere, on the host.
+
+        It keeps the constraint, and changes the prediction of the mean by no more than a draw of the posterior does
+        (root mean square, in units of the noise). No component can be left out without breaking that. Unlike
+        ``theta``, it doesn't assume that a Dirichlet describes the posterior. Where more than 64 components are needed
+        it is the mean.
+
+        Args:
+          problem: the linear problem that was fitted.
+          tolerance: the squared change that is allowed, as a multiple of that of draws; more gives fewer components.
+        """
+        posterior = cast("Posterior", self)
+        posterior.require_draws("sparse")
+        if not getattr(problem, "is_linear", False):
+            raise ValueError(f"problem is a {type(problem).__name__}; sparse needs the linear_problem that was fitted")
+        if problem.batch_shape != posterior.batch_shape:
+            raise ValueError(f"problem has the batch {problem.batch_shape}, the posterior {posterior.batch_shape}")
+        if posterior.constraint.sum_may_be_less is None:
+            raise ValueError(f"constraint={posterior.constraint!r} doesn't tell its sum: set sum_may_be_less")
+        validation.require_positive("tolerance", validation.float_array("tolerance", tolerance))
+        return sparsest(posterior, problem, float(tolerance))
 
     def to_frame(self, level: float = 0.9) -> Any:
         """Return a tidy pandas ``DataFrame`` with one row per problem and component.

@@ -24,7 +24,6 @@ from .intervals import matched_beta, quantiles, shortest
 from .nuisance import NuisancePosterior, joined
 from .outputs import Outputs
 from .prediction import Prediction, curves, resample
-from .sparse import sparsest
 from .summary import summarize
 
 
@@ -196,28 +195,6 @@ class Posterior(Labelled, Outputs, Diagnostics):
         most = self.total[..., None]
         least = jnp.zeros_like(most) if from_zero else -most
         return shortest(draws, self.draw_weights[..., None, :], jnp.asarray(level, self.mean.dtype), least, most)
-
-    def sparse(self, problem: Any, tolerance: float = 1.0) -> np.ndarray:
-        """Return a sparse estimate of theta, ``(..., P)``: few components, exact zeros elsewhere, on the host.
-
-        It keeps the constraint, and changes the prediction of the mean by no more than a draw of the posterior does
-        (root mean square, in units of the noise). No component can be left out without breaking that. Unlike
-        ``theta``, it doesn't assume that a Dirichlet describes the posterior. Where more than 64 components are needed
-        it is the mean.
-
-        Args:
-          problem: the linear problem that was fitted.
-          tolerance: the squared change that is allowed, as a multiple of that of draws; more gives fewer components.
-        """
-        self.require_draws("sparse")
-        if not getattr(problem, "is_linear", False):
-            raise ValueError(f"problem is a {type(problem).__name__}; sparse needs the linear_problem that was fitted")
-        if problem.batch_shape != self.batch_shape:
-            raise ValueError(f"problem has the batch {problem.batch_shape}, the posterior {self.batch_shape}")
-        if self.constraint.sum_may_be_less is None:
-            raise ValueError(f"constraint={self.constraint!r} doesn't say what its sum may be: set sum_may_be_less")
-        validation.require_positive("tolerance", validation.float_array("tolerance", tolerance))
-        return sparsest(self, problem, float(tolerance))
 
     def sample(self, key: jax.Array, n: int) -> jax.Array:
         """Return ``n`` draws of theta, ``(n, ..., P)``: taken from the kept ones by weight, so that some may repeat."""
