@@ -38,6 +38,10 @@ OPTIMISM = 3.0
 SAFE_PARETO_K = 0.5
 """Above this k the weights have infinite variance and ESS is optimistic; try the next method."""
 
+AMPLE = 20.0
+"""Times as many effective draws as wanted make up for a larger k: the error of estimates that converge more slowly is
+still far below what was asked for. (Status must be ``OK``, so k is at most 0.7.)"""
+
 FEW_DRAWS, SOME_DRAWS, MANY_DRAWS, MOST_DRAWS = 2048, 8192, 65_536, 1 << 19
 MAX_MOVES = 1 << 16
 
@@ -82,8 +86,8 @@ class Auto(Sampler):
     """For each problem the cheapest method that gives enough effective draws and can be trusted; the default.
 
     Enough is ``target_ess``. A result is trusted if its status is ``OK``. If a later method remains, Pareto k must also
-    be below 0.5, a run with few draws needs three times the target, and the standard deviations must be known about as
-    well as the target asks (``posterior.std_stderr``).
+    be below 0.5, unless there are 60 times as many effective draws as asked for; a run with few draws needs three times
+    the target; and the standard deviations must be known about as well as the target asks (``posterior.std_stderr``).
     First ``TG``, with more and more draws as long as that promises enough; then ``HitAndRun``. A model may have several
     peaks, of which ``TG`` would see one. Models, and problems with more than 64 components, begin with ``IS``, unless
     the data are plainly too strong for it.
@@ -143,7 +147,9 @@ class Auto(Sampler):
         return Rung(
             dataclasses.replace(method, used=np.int32(draws)),
             lambda known: (draws == few) | ((known.method == TG.name) & (known.share * draws >= wanted)),
-            lambda ess, k: ((ess >= wanted) | (draws == method.num_draws)) & ~(k > SAFE_PARETO_K),
+            lambda ess, k: (
+                ((ess >= wanted) | (draws == method.num_draws)) & (~(k > SAFE_PARETO_K) | (ess >= AMPLE * wanted))
+            ),
         )
 
     def inside_trace(self, problem: Problem) -> Sampler:
