@@ -122,6 +122,5 @@ def listed(names: Iterable[Any]) -> str:
 
 
 def _plain(label: Any) -> Any:
-    if isinstance(label, np.generic):
-        label = label.item()
+    label = label.item() if hasattr(label, "item") else label  # NumPy's scalars have it
     return label if isinstance(label, (str, int, float, bool)) else str(label)

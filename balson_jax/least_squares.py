@@ -50,7 +50,7 @@ def least_squares(problem: LinearProblem) -> LeastSquares:
     >>> [round(value, 3) for value in solution.theta.tolist()]
     [0.75, 0.25, 0.0]
     """
-    if not isinstance(problem, LinearProblem):
+    if not getattr(problem, "is_quadratic", False):
         needed = "least_squares needs one of linear_problem, with a design that is certain"
         raise ValueError(f"problem is a {type(problem).__name__}; {needed}")
     return _certify(problem, simplex_optima(problem))

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from . import validation
 from .labels import Labels, listed, require_unique
 
 AXES = {
@@ -242,7 +243,8 @@ def _column(argument: str, name: Any, column: Any) -> np.ndarray:
     if kind in "biuf":
         return column.to_numpy(dtype=bool) if kind == "b" else column.to_numpy(dtype=float, na_value=np.nan)
     where = argument if name is None else f"column {name!r} of {argument}"
-    odd = next((item for item in values.tolist() if not isinstance(item, (int, float))), values[0])
+    odd = validation.first_odd(values)
+    odd = values[0] if odd is None else odd
     raise ValueError(f"{where} holds {odd!r} ({column.dtype}); pass numbers: convert that column, or drop it")
 
 

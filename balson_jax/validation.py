@@ -21,7 +21,7 @@ def is_concrete(value: Any) -> bool:
 
 def is_local(value: Any) -> bool:
     """Return False if an array is known to have shards in another process, otherwise True."""
-    return not isinstance(value, jax.Array) or not is_concrete(value) or value.is_fully_addressable
+    return not is_concrete(value) or getattr(value, "is_fully_addressable", True)
 
 
 def is_on_cpu(value: Any) -> bool:
@@ -59,12 +59,17 @@ def _not_numbers(value: jax.Array | np.ndarray) -> str:
     """Return the end of an error message: what the array holds instead of numbers, and what to pass."""
     if value.dtype != object and not np.issubdtype(value.dtype, np.character):
         return f"has dtype {value.dtype}; pass real numbers, for instance float32"
-    odd = next((item for item in np.ravel(value).tolist() if not isinstance(item, (int, float))), None)
+    odd = first_odd(value)
     if isinstance(odd, type):
         return f"is the class {odd.__name__}; pass an instance of it, {odd.__name__}(...)"
     if value.ndim:
         return f"holds {_shown(odd)}; pass real numbers (of a DataFrame, frame.select_dtypes('number'))"
     return f"is {_shown(odd)}; pass real numbers{', or leave it out' if odd is None else ''}"
+
+
+def first_odd(values: Any) -> Any:
+    """Return the first entry of an array that is no real number, or ``None``."""
+    return next((item for item in np.ravel(values).tolist() if not isinstance(item, (int, float))), None)
 
 
 def _shown(value: Any) -> str:
@@ -140,7 +145,7 @@ def require_at_least(name: str, value: Any, minimum: int) -> None:
 
 def require_flag(name: str, value: Any) -> None:
     """Raise unless ``value`` is ``True`` or ``False``."""
-    if not isinstance(value, bool):
+    if value is not True and value is not False:
         raise ValueError(f"{name}={value!r} must be True or False")
 
 
@@ -153,7 +158,7 @@ def require_choice(name: str, value: Any, known: tuple[str, ...]) -> None:
 def typed_key(key: Any) -> jax.Array:
     """Return ``key`` as a typed PRNG key. Raw uint32 keys are wrapped; anything else raises ``ValueError``."""
     remedy = "make one with jax.random.key(0)"
-    if not isinstance(key, (jax.Array, np.ndarray)):
+    if not hasattr(key, "dtype"):
         raise ValueError(f"key is {_shown(key)}, not a PRNG key; {remedy}")
     key = jnp.asarray(key)
     if not jnp.issubdtype(key.dtype, jax.dtypes.prng_key):

@@ -92,7 +92,7 @@ def _check_targets(targets: Table, settings: Settings) -> None:
     """Look at targets that are in memory anyway. Others are read later, and a gap becomes a status."""
     if targets.values.dtype.kind not in "iufb":
         raise InputError(targets.path, f"holds {targets.values.dtype}, not real numbers; convert it")
-    if not isinstance(targets.values, np.ndarray) or isinstance(targets.values, np.memmap) or targets.image_shape:
+    if not targets.in_memory or targets.image_shape:
         return
     if settings.missing == "raise":
         _require_finite(targets, targets.values, "fill the gap, or pass --missing drop to leave such rows out")

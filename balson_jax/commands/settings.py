@@ -80,7 +80,7 @@ class Settings:
             flag = "--" + field.name.replace("_", "-")
             if field.name == "check" and self.command == "check":
                 continue
-            if isinstance(value, bool):
+            if value is True or value is False:
                 parts.append(flag if value else flag.replace("--", "--no-"))
             else:
                 parts += [flag, str(value)]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from typing import cast
 
 import jax
 import jax.numpy as jnp
@@ -38,7 +39,10 @@ def narrow_factor(template: Template, targets: np.ndarray, places: np.ndarray | 
     Returns:
       The factor; NaN if the problems are of another kind, have more than ``MAX_ROWS`` rows, or fit perfectly.
     """
-    if not isinstance(template, LinearTemplate) or template.design.ndim > 2 or len(template.rows.event) != 1:
+    if not template.is_quadratic or len(template.rows.event) != 1:
+        return math.nan
+    template = cast(LinearTemplate, template)
+    if template.design.ndim > 2:
         return math.nan
     whole = np.flatnonzero(np.isfinite(targets).all(-1))
     if not len(whole) or targets.shape[-1] > MAX_ROWS:

@@ -9,7 +9,7 @@ import numpy as np
 
 from .. import tables
 from ..labels import Labels, require_names
-from ..problems.base import Problem
+from ..problems.base import is_problem
 from ..problems.uncertain_design import split
 
 
@@ -31,7 +31,7 @@ def read(design: Any, targets: Any, options: dict[str, Any]) -> Named:
 
 
 def _read(design: Any, targets: Any, options: dict[str, Any]) -> Named:
-    if isinstance(design, Problem):
+    if is_problem(design):
         labels, problems = design.labels, None
         event = design.template.rows.event
         if len(event) == 1:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from jax.sharding import AbstractMesh, Mesh
+from jax.sharding import Mesh
 
 from .. import validation
 from ..problems.base import Problem, require_problem
@@ -41,7 +41,7 @@ def shard(problem: Problem, mesh: Mesh, over: Literal["problems", "draws"] | Non
     (4,)
     """
     require_problem(problem)
-    if not isinstance(mesh, (Mesh, AbstractMesh)):
+    if not hasattr(mesh, "axis_names"):
         raise ValueError(f'mesh is a {type(mesh).__name__}; make one with jax.make_mesh((2,), ("devices",))')
     if over is None:
         over = "problems" if problem.batch_shape else "draws"

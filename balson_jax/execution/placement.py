@@ -83,7 +83,7 @@ def placement_of(problem: Problem) -> Placement | None:
     leaves = jax.tree.leaves(problem)
     if not all(isinstance(leaf, jax.Array) and validation.is_concrete(leaf) for leaf in leaves):
         return None
-    meshes = [leaf.sharding.mesh for leaf in leaves if isinstance(leaf.sharding, NamedSharding)]
+    meshes = [getattr(leaf.sharding, "mesh", None) for leaf in leaves]  # only named shardings have one
     meshes = [mesh for mesh in meshes if isinstance(mesh, Mesh) and mesh.size > 1]
     if not meshes:
         return None

@@ -78,8 +78,7 @@ class ArrayStore:
         """Store one piece of every array, and record that it is finished."""
         for name, array in self._arrays.items():
             array[rows] = values[name][: rows.stop - rows.start]
-            if isinstance(array, np.memmap):
-                array.flush()
+            getattr(array, "flush", lambda: None)()  # that of a file has it
         self.finished.add(piece)
         if self._directory is not None:
             with (self._directory / FINISHED).open("a") as file:

@@ -17,7 +17,7 @@ from jax.sharding import Mesh
 from .. import validation
 from ..posteriors.posterior import Posterior
 from ..problems import constraints
-from ..problems.base import Problem, Template
+from ..problems.base import Problem, Template, is_problem
 from ..problems.linear import linear_problem, linear_template
 from ..problems.uncertain_design import split
 from ..residuals.narrowness import NARROW
@@ -230,7 +230,7 @@ def _assemble(template: Template, values: jax.Array) -> Problem:
 
 def _template(design: Any, targets: Any, options: dict[str, Any]) -> tuple[Template, dict[str, str]]:
     """Return everything of the problems but the targets, and a digest of it by argument."""
-    if isinstance(design, Problem):
+    if is_problem(design):
         if options:
             raise ValueError(f"{min(options)} is an option of a problem that exists already; make the problem with it")
         template = design.template

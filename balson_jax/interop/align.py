@@ -86,7 +86,7 @@ def _taken(table: Table, places: list[int]) -> Table:
         return table
     index = np.asarray(places)
     values = table.values
-    if isinstance(values, np.ndarray) and not isinstance(values.base, np.memmap) and not isinstance(values, np.memmap):
+    if table.in_memory:
         return dataclasses.replace(table, values=values[index], row_names=names)
     problems = values.T
 

@@ -18,7 +18,7 @@ def read_npy(path: pathlib.Path, **_: Any) -> Table:
         values = np.load(path, mmap_mode="r", allow_pickle=False)
     except (ValueError, EOFError, OSError) as error:
         raise InputError(path, f"is no array of numbers, or is cut off ({error}); write it with numpy.save") from None
-    if not isinstance(values, np.ndarray):
+    if hasattr(values, "files"):
         raise InputError(path, "is an NPZ archive; give it the ending .npz")
     return from_array(path, values)
 
@@ -30,15 +30,15 @@ def read_npz(path: pathlib.Path, *, name: str | None = None, **_: Any) -> Table:
     """
     try:
         with np.load(path, allow_pickle=False) as file:
-            if not isinstance(file, np.lib.npyio.NpzFile):
+            if not hasattr(file, "files"):
                 raise InputError(path, "is no NPZ archive but a single array; give it the ending .npy")
             words = {key: file[key] for key in ("row_names", "column_names") if key in file.files}
             chosen = _choose(path, {key: None for key in file.files if key not in words}, name)
             values = _mapped(path, chosen)
             values = file[chosen] if values is None else values
+    except InputError:
+        raise
     except (ValueError, EOFError, zipfile.BadZipFile, KeyError) as error:
-        if isinstance(error, InputError):
-            raise
         raise InputError(path, f"has no arrays of numbers, or is damaged ({error}); use numpy.savez") from None
     names = {key: tuple(str(word) for word in np.ravel(value)) for key, value in words.items()}
     return from_array(path, values, **names)
@@ -81,7 +81,7 @@ def _read_hdf5(path: pathlib.Path, name: str | None) -> Table:
     numeric: dict[str, Any] = {
         key: value
         for key, value in file.items()
-        if isinstance(value, h5py.Dataset)
+        if hasattr(value, "dtype")  # groups have none
         and value.dtype.kind in "iufb"
         and value.ndim in (2, 3)
         and (value.size or 0) > 1

@@ -84,8 +84,7 @@ def read(path: pathlib.Path, **_: Any) -> Table:
 def _library(header: pathlib.Path, fields: dict[str, Any], cube: np.ndarray) -> Table:
     """Return a spectral library: one line per spectrum and one sample per band, so that spectra become columns."""
     spectra = np.asarray(cube[:, :, 0], np.float64)
-    names = fields.get("spectra names")
-    names = tuple(names) if isinstance(names, list) else None
+    names = _list(fields, "spectra names")
     if names is not None and len(names) != len(spectra):
         raise InputError(header, f"field 'spectra names' has {len(names)} names for {len(spectra)} spectra; correct it")
     if names is not None:
@@ -93,16 +92,22 @@ def _library(header: pathlib.Path, fields: dict[str, Any], cube: np.ndarray) -> 
     return Table(header, spectra.T, _wavelengths(header, fields, spectra.shape[1]), names, metadata=fields)
 
 
+def _list(fields: dict[str, Any], name: str) -> tuple[str, ...] | None:
+    """Return a field that has a list, or ``None``."""
+    found = fields.get(name)
+    return tuple(found) if isinstance(found, list) else None
+
+
 def _wavelengths(header: pathlib.Path, fields: dict[str, Any], count: int) -> tuple[str, ...] | None:
     """Return the names of the bands: wavelengths, or band names, or ``None``."""
     for name in ("wavelength", "band names"):
-        found = fields.get(name)
-        if not isinstance(found, list):
+        found = _list(fields, name)
+        if found is None:
             continue
         if len(found) != count:
             raise InputError(header, f"field {name!r} has {len(found)} entries for {count} bands; correct the header")
         if len(set(found)) == count:
-            return tuple(found)
+            return found
     return None
 
 

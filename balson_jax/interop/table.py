@@ -49,6 +49,12 @@ class Table:
         """The numbers of rows and columns."""
         return tuple(self.values.shape)  # type: ignore[return-value]
 
+    @property
+    def in_memory(self) -> bool:
+        """Whether the numbers have been read, and no file lies behind them."""
+        behind = (self.values, getattr(self.values, "base", None))
+        return hasattr(self.values, "base") and not any(isinstance(array, np.memmap) for array in behind)
+
     def transposed(self) -> Table:
         """Return the table with rows for columns; it reads nothing."""
         if self.image_shape is not None:
@@ -76,17 +82,14 @@ class Rows:
 
     def __getitem__(self, index: Any) -> np.ndarray:
         """Return rows, and if a second index follows, columns of these."""
-        first, *rest = index if isinstance(index, tuple) else (index,)
-        if isinstance(first, slice):
-            start, stop, step = first.indices(self.shape[0])
-            if step < 1:
-                raise IndexError("rows of a file are read forwards; slice with a positive step")
-            found = self._load(start, max(start, stop))[::step]
+        part, first, rest = _parts(index, self.shape[0])
+        if part is not None:
+            found = self._load(part.start, part.stop)[:: part.step]
         else:
             numbers = np.arange(self.shape[0])[first]
             found = np.stack([self._load(int(i), int(i) + 1)[0] for i in np.ravel(numbers)])
             found = found if np.ndim(numbers) else found[0]
-        return found[(slice(None),) * (found.ndim - 1) + tuple(rest)] if rest else found
+        return found[(slice(None),) * (found.ndim - 1) + rest] if rest else found
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
         return np.asarray(self[:], dtype)
@@ -108,15 +111,25 @@ class Columns:
 
     def __getitem__(self, index: Any) -> np.ndarray:
         """Return rows, of all columns or of those that a second index tells."""
-        first, *rest = index if isinstance(index, tuple) else (index,)
-        if not rest and isinstance(first, slice) and self.T.load_columns is not None:
-            start, stop, step = first.indices(self.shape[0])
-            return self.T.load_columns(start, max(start, stop))[:, ::step].T
+        part, first, rest = _parts(index, self.shape[0])
+        if not rest and part is not None and self.T.load_columns is not None:
+            return self.T.load_columns(part.start, part.stop)[:, :: part.step].T
         found = self.T[rest[0] if rest else slice(None)]
         return np.moveaxis(found, -1, 0)[first]
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
         return np.asarray(self[:], dtype)
+
+
+def _parts(index: Any, length: int) -> tuple[range | None, Any, tuple[Any, ...]]:
+    """Return the range that a slice along the first axis stands for, or ``None``; the first index; and the others."""
+    first, *rest = index if isinstance(index, tuple) else (index,)
+    if not isinstance(first, slice):
+        return None, first, tuple(rest)
+    start, stop, step = first.indices(length)
+    if step < 1:
+        raise IndexError("rows of a file are read forwards; slice with a positive step")
+    return range(start, max(start, stop), step), first, tuple(rest)
 
 
 def shortened(names: Iterable[str]) -> str:

@@ -17,7 +17,7 @@ import numpy as np
 
 from ..fit import fit
 from ..posteriors.posterior import Posterior
-from ..problems.base import Problem
+from ..problems.base import Problem, is_problem
 from ..samplers import METHODS, Sampler
 from ..status import Status
 
@@ -152,7 +152,7 @@ def _posterior(name: Any, value: Any, key: Any, problem: Problem | None, method:
         return value
     if key is None:
         raise ValueError(f"candidate {name!r} is to be fitted; pass key=jax.random.key(0)")
-    if isinstance(value, Problem):
+    if is_problem(value):
         return fit(key, value, method)
     if isinstance(value, (Sampler, str)):
         if problem is None:

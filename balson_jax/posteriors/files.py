@@ -27,7 +27,7 @@ def load(path: str | os.PathLike) -> tuple[dict[str, np.ndarray], dict[str, Any]
         file = np.load(path, allow_pickle=False)
     except (ValueError, EOFError, zipfile.BadZipFile):
         raise ValueError(foreign) from None
-    if not isinstance(file, np.lib.npyio.NpzFile) or WORDS not in file:
+    if not hasattr(file, "files") or WORDS not in file:
         raise ValueError(foreign)
     with file:
         words = json.loads(str(file[WORDS]))

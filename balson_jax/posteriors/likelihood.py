@@ -12,9 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .. import validation
 from ..problems import noise_arguments
-from ..problems.noise import Correlated, InverseGamma
 
 if TYPE_CHECKING:
     from .posterior import Posterior
@@ -116,7 +114,7 @@ def _trouble(posterior: Posterior, noise: Any) -> str | None:
         return "the problem had nuisance columns"
     if posterior.sharpened:
         return "the data were counted more than once, so that this is not the posterior"
-    if isinstance(noise, Correlated):
+    if any(part is not None for part in noise_arguments.split(noise)[1:]):
         return "rows of correlated noise are not independent"
     if not posterior.certified:
         return "the design was uncertain, or the model not linear"
@@ -128,19 +126,18 @@ def _read_noise(posterior: Posterior, design: np.ndarray, targets: np.ndarray, n
     if posterior.noise is None:
         if noise is None:
             return None
-        if isinstance(noise, (str, InverseGamma)):
+        model, rows = noise_arguments.level_of(noise, targets.shape[-1:], batch, None)
+        if not model.has_fixed_level:
             raise ValueError(f"noise={noise!r}: this fit was given the noise; pass it as a number or an array")
-        array = validation.float_array("noise", noise)
-        validation.require_positive("noise", array)
-        level, rows = noise_arguments.level_of(array, targets.shape[-1:], batch, array.dtype)
-        known = np.asarray(level, np.float64)[..., None] * ones
+        known = np.asarray(model, np.float64)[..., None] * ones
         if rows is None:
             return Likelihood(design, targets, known, False, None)
         return Likelihood(design, targets, known * np.asarray(rows, np.float64), True, None)
     if noise is None and not np.all(posterior.noise.relative):
         return None
-    prior = InverseGamma() if noise is None or isinstance(noise, str) else noise
-    if not isinstance(prior, InverseGamma):
+    model, _ = noise_arguments.level_of("estimate" if noise is None else noise, targets.shape[-1:], batch, None)
+    prior = model.variance_prior()
+    if prior is None:
         raise ValueError(f"noise={noise!r}: this fit estimated the noise; leave it out, or pass its InverseGamma")
     shape, scale = (np.broadcast_to(np.asarray(part, np.float64), batch) for part in (prior.shape, prior.scale))
     return Likelihood(design, targets, ones, False, (shape, scale))

@@ -81,7 +81,7 @@ def curves(
         draws, weights, noise, *rows = parts
         function = model if design is None else functools.partial(model, *(rows or (design,)))
         each = jax.vmap(function)(draws)
-        if not isinstance(each, jax.Array):
+        if not hasattr(each, "ndim"):
             raise ValueError(f"model returned a {type(each).__name__}; expected one array")
         values = jnp.moveaxis(each, 0, -1)
         mean = (weights * values).sum(-1)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import abc
 import dataclasses
-from typing import Any, Self
+from typing import Any, Self, TypeGuard
 
 import jax
 import jax.numpy as jnp
@@ -42,6 +42,9 @@ class Problem(Labelled, Batched):
     is_linear = False
     """Whether predictions are linear in theta."""
 
+    is_quadratic = False
+    """Whether the half-square is a quadratic of theta: predictions are linear, and the design is certain."""
+
     @property
     def certified(self) -> bool:
         """Whether the bound of the likelihood is proven."""
@@ -54,8 +57,7 @@ class Problem(Labelled, Batched):
         # ``dataclasses.replace(problem, noise=array)`` means a known level; a constraint may be its name.
         if hasattr(self.noise, "dtype"):
             object.__setattr__(self, "noise", Known(self.noise))
-        if isinstance(self.constraint, str):
-            object.__setattr__(self, "constraint", named(self.constraint))
+        object.__setattr__(self, "constraint", named(self.constraint))
 
     @property
     def num_components(self) -> int:
@@ -149,6 +151,9 @@ class Template(Batched):
     prior: jax.Array
     rows: RowRules
 
+    is_quadratic = False
+    """As for the problems."""
+
     @abc.abstractmethod
     def with_targets(self, target: Any) -> Problem:
         """Return the problem of fitting targets ``(..., *event)``."""
@@ -167,9 +172,14 @@ class Template(Batched):
         return target
 
 
+def is_problem(value: Any) -> TypeGuard[Problem]:
+    """Return whether this is a problem, of whichever kind."""
+    return isinstance(value, Problem)
+
+
 def require_problem(problem: Any) -> None:
     """Raise ``ValueError`` unless this is a problem."""
-    if not isinstance(problem, Problem):
+    if not is_problem(problem):
         raise ValueError(
             f"problem is a {type(problem).__name__}; make one with balson_jax.linear_problem(design, target)"
         )

@@ -54,6 +54,7 @@ class LinearProblem(Problem):
     nuisance: Coefficients | None = None
 
     is_linear = True
+    is_quadratic = True
 
     def event_ndims(self) -> list[int]:
         """Return, for each leaf, how many of its last axes belong to one problem."""
@@ -101,6 +102,8 @@ class LinearTemplate(Template):
     constraint: Constraint = dataclasses.field(metadata={"static": True})
     nuisance: jax.Array | None = None
     intercept: bool = dataclasses.field(default=False, metadata={"static": True})
+
+    is_quadratic = True
 
     def event_ndims(self) -> list[int]:
         """Return, for each leaf, how many of its last axes belong to one problem."""

@@ -257,7 +257,7 @@ def _event(predict: Predict, inputs: Any, dtype: Any, num_params: int) -> tuple[
             "it is called as predict(theta, inputs): write it with jax.numpy, and without decisions that depend on "
             "values"
         ) from error
-    if not isinstance(found, jax.ShapeDtypeStruct):
+    if not hasattr(found, "dtype"):
         raise ValueError(f"predict returned a {type(found).__name__}; expected one array of the target's shape")
     if not jnp.issubdtype(found.dtype, jnp.floating):
         raise ValueError(f"predict returned dtype {found.dtype}; expected real numbers like target's {dtype}")

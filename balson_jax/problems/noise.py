@@ -303,6 +303,11 @@ NAMED: dict[str, type[Noise]] = {"estimate": InverseGamma}
 """The noise models that users may pass by name."""
 
 
+def named(noise: Any) -> Any:
+    """Return the noise model that a name stands for, and anything else as it is."""
+    return NAMED[noise]() if isinstance(noise, str) and noise in NAMED else noise
+
+
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class Correlated:
@@ -320,5 +325,4 @@ class Correlated:
     scale: Any = 1.0
 
     def __post_init__(self) -> None:
-        if isinstance(self.scale, str) and self.scale in NAMED:
-            object.__setattr__(self, "scale", NAMED[self.scale]())  # so that all fields are numbers
+        object.__setattr__(self, "scale", named(self.scale))  # so that all fields are numbers

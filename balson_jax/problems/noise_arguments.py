@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from .. import validation
-from .noise import NAMED, Correlated, Known, Noise
+from .noise import NAMED, Correlated, Known, Noise, named
 
 
 def split(noise: Any) -> tuple[Any, Any, Any]:
@@ -26,11 +26,10 @@ def split(noise: Any) -> tuple[Any, Any, Any]:
 
 def level_of(noise: Any, event: tuple[int, ...], batch: tuple[int, ...], dtype: Any) -> tuple[Noise, jax.Array | None]:
     """Return the noise model, fields ``(...)``, and levels per row, ``(..., *event)``, where these were given."""
+    noise = named(noise)
     if isinstance(noise, str):
-        if noise not in NAMED:
-            known = ", ".join(f'"{name}"' for name in NAMED)
-            raise ValueError(f"noise={noise!r} is unknown; pass a positive number or array, or {known}")
-        noise = NAMED[noise]()
+        known = ", ".join(f'"{name}"' for name in NAMED)
+        raise ValueError(f"noise={noise!r} is unknown; pass a positive number or array, or {known}")
     if isinstance(noise, Noise):
         return noise.checked(batch, dtype), None
     level = validation.float_array("noise", noise, dtype)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import functools
 import math
 import operator
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 import jax
 import jax.numpy as jnp
@@ -190,7 +190,7 @@ def _dtypes(dtype: DTypeLike | None) -> tuple[jnp.dtype, jnp.dtype]:
 def _result_shape(name: str, own: tuple[int, ...], shape: int | Sequence[int] | None) -> tuple[int, ...]:
     if shape is None:
         return own
-    shape = tuple(shape) if isinstance(shape, Iterable) else (operator.index(shape),)
+    shape = tuple(shape) if np.iterable(shape) else (operator.index(shape),)
     try:
         if np.broadcast_shapes(own, shape) == shape:
             return shape

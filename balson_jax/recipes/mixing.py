@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import dataclasses
 import warnings
-from collections.abc import Mapping
 from typing import Any
 
 import jax
@@ -228,7 +227,7 @@ def _noise(noise: Any, known: Sources, variance: np.ndarray) -> np.ndarray:
 
 def _per(value: Any, names: list[Any], argument: str) -> np.ndarray:
     """Return a number, or one for each name, from a list or a mapping."""
-    if isinstance(value, Mapping) or hasattr(value, "to_dict"):
+    if hasattr(value, "keys"):  # a mapping or a Series
         value = dict(value)
         if set(value) != set(names):
             raise ValueError(f"{argument} has values for {list(value)}; pass one for each of {names}")

@@ -7,10 +7,15 @@ from typing import Any
 import numpy as np
 
 
+def require_frame(pd: Any, name: str, frame: Any) -> None:
+    """Raise ``ValueError`` unless this is a DataFrame."""
+    if not isinstance(frame, pd.DataFrame):
+        raise ValueError(f"{name} is a {type(frame).__name__}; pass a pandas DataFrame")
+
+
 def wide(pd: Any, frame: Any, unit: str | None, time: str | None, outcome: str | None) -> Any:
     """Return a frame with sorted times in rows and units in columns."""
-    if not isinstance(frame, pd.DataFrame):
-        raise ValueError(f"frame is a {type(frame).__name__}; pass a pandas DataFrame")
+    require_frame(pd, "frame", frame)
     for name in (unit, time, outcome):
         if name is not None and name not in frame.columns:
             raise ValueError(f"frame has no column {name!r}; it has {list(frame.columns)}")

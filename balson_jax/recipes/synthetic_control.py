@@ -22,7 +22,7 @@ from ..fit import fit
 from ..posteriors.posterior import Posterior, Prediction
 from ..problems import constraints
 from ..problems.linear import linear_problem
-from ..problems.noise import InverseGamma
+from ..problems.noise_arguments import level_of, split
 from .effects import AverageEffect, SyntheticControl
 from .extras import load
 from .panel import require_panel, wide
@@ -167,8 +167,17 @@ def _require_options(options: dict[str, Any]) -> None:
     if np.ndim(options.get("total", 1.0)):
         raise ValueError(f"total={options['total']!r}: pass one number")
     noise = options.get("noise", "estimate")
-    if not isinstance(noise, (str, InverseGamma, int, float, np.number)):
+    if not _serves_all_times(noise):
         raise ValueError(f'noise={noise!r}: pass "estimate", an InverseGamma, or a number, which serves all times')
+
+
+def _serves_all_times(noise: Any) -> bool:
+    """Return whether noise has one level, known or estimated, for new observations too."""
+    level, *correlation = split(noise)
+    if level is None or np.ndim(level) or any(part is not None for part in correlation):
+        return False
+    model, _ = level_of(level, (), (), None)
+    return model.has_fixed_level or model.estimates_level
 
 
 def _frame(pd: Any, index: Any, **columns: Any) -> Any:

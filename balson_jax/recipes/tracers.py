@@ -6,6 +6,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from .panel import require_frame
+
 
 class Sources(NamedTuple):
     """Means and standard deviations of tracers, ``(tracers, sources)``; numbers of samples, ``(sources,)``."""
@@ -24,8 +26,7 @@ def read(pd: Any, frame: Any, name: str, consumers: Any) -> Sources:
     those tracers that the consumers have. Source names are in the first column that holds no numbers, or in the index.
     """
     for label, own in (("consumers", consumers), (name, frame)):
-        if not isinstance(own, pd.DataFrame):
-            raise ValueError(f"{label} is a {type(own).__name__}; pass a pandas DataFrame")
+        require_frame(pd, label, own)
     frame = _named(pd, frame)
     tracers = [column.removeprefix("Mean") for column in map(str, frame.columns) if column.startswith("Mean")]
     if not tracers:
@@ -135,7 +136,7 @@ def refuse_concentration(pd: Any, concentration: Any, known: Sources) -> None:
     if concentration is None:
         return
     columns = [f"Conc{tracer}" for tracer in known.tracers]
-    if isinstance(concentration, pd.DataFrame) and set(columns) <= set(concentration.columns):
+    if hasattr(concentration, "columns") and set(columns) <= set(concentration.columns):
         values = concentration[columns].to_numpy(np.float64)
         if np.isfinite(values).all() and (values > 0).all() and np.allclose(values, values[:1]):
             return
