@@ -18,6 +18,17 @@ MANY_MAPS = 30_000
 """A process may have about 65,000 maps of memory; each compiled program takes several."""
 
 
+LONG_EXAMPLES = {"balson_jax.learning.batches.learn"}
+"""Examples in docstrings that take half a minute to compile."""
+
+
+def pytest_collection_modifyitems(items):
+    """Leave long examples to the long run."""
+    for item in items:
+        if item.name in LONG_EXAMPLES:
+            item.add_marker(pytest.mark.slow)
+
+
 @pytest.fixture(autouse=True, scope="module")
 def few_compiled_programs():
     """Forget compiled programs after a module, if there are so many that the next might not find a place."""

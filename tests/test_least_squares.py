@@ -5,6 +5,7 @@ from __future__ import annotations
 import cvxpy
 import jax
 import numpy as np
+import pytest
 from cases import thinned
 
 import balson_jax as balson
@@ -86,6 +87,7 @@ def test_works_inside_jit_and_vmap(x64):
     np.testing.assert_allclose(fitted, expected, atol=1e-7)
 
 
+@pytest.mark.slow
 def test_the_bound_holds_where_the_fit_is_finer_than_rounding():
     """Nearly equal columns, a target 1e-5 off them: float32 can't tell the optimum from zero, and must not claim to."""
     rng = np.random.default_rng(0)

@@ -44,6 +44,7 @@ def test_another_batch_key_or_difficulty_compiles_nothing(compiled):
     assert sum(compiled) < 0.5
 
 
+@pytest.mark.slow
 def test_what_problems_share_makes_no_difference_to_the_program():
     """Totals, priors and designs of their own, more rows, fewer rows than components."""
     method = balson.TG(num_draws=1024)

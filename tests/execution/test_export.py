@@ -5,7 +5,6 @@ from __future__ import annotations
 import jax
 import jax.export
 import jax.numpy as jnp
-import pytest
 from cases import thinned
 
 import balson_jax as balson
@@ -96,8 +95,12 @@ FUNCTIONS = {
 }
 
 
+LONG = ["correlated", "hit_and_run", "intervals", "pmc", "rs", "signed", "tg model"]
+"""Functions that take seconds to trace."""
+
+
 @thinned("platform", ["cuda"], ["tpu", "rocm"])
-@pytest.mark.parametrize("name", FUNCTIONS)
+@thinned("name", [name for name in FUNCTIONS if name not in LONG], LONG)
 def test_lowers(name, platform):
     function, *arguments = FUNCTIONS[name]()
     exported = jax.export.export(jax.jit(function), platforms=[platform])(*arguments)

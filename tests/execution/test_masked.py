@@ -71,6 +71,7 @@ def small_blocks(monkeypatch):
     jax.clear_caches()
 
 
+@pytest.mark.slow
 def test_inside_jit_the_ladder_is_climbed_as_outside(small_blocks):
     outside = balson.fit(KEY, problem(), METHOD)
     assert outside.method.tolist() == np.where(LEVELS < 1, "counted", "is").tolist()

@@ -43,7 +43,8 @@ def on_one():
     return fitted
 
 
-@pytest.mark.parametrize("options", [[], pytest.param(["--thorough"], marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("options", [[], ["--thorough"]])
 def test_devices_do_not_change_the_posterior(tmp_path, on_one, options):
     run(HERE / "devices_worker.py", tmp_path / "found.npz", *options, devices=8)
     with np.load(tmp_path / "found.npz") as arrays:

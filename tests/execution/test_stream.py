@@ -132,6 +132,7 @@ def test_bad_targets_become_a_status_and_do_not_stop_the_rest(whole):
     np.testing.assert_allclose(found.mean[good], whole.mean[good], rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_options_may_differ_between_targets():
     """Totals, priors, weights and noise of their own, in chunks that do not divide the targets."""
     rng = np.random.default_rng(0)
@@ -149,6 +150,7 @@ def test_options_may_differ_between_targets():
         stream(total=np.ones(7))
 
 
+@pytest.mark.slow
 def test_a_problem_of_any_kind_is_streamed(whole):
     """A linear problem made with one target, and a model."""
     one = balson.linear_problem(DESIGN, TARGETS[0], noise=1.0)

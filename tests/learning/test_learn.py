@@ -70,6 +70,7 @@ def test_what_was_learned_serves_other_targets(scene, learned):
         assert word in text
 
 
+@pytest.mark.slow
 def test_gaps_and_weights(scene):
     rng = np.random.default_rng(0)
     gappy = scene.targets.copy()
@@ -90,6 +91,7 @@ def test_other_constraints(scene, constraint):
     assert found.gain > 10
 
 
+@pytest.mark.slow
 def test_weights_that_all_problems_share_change_units_only():
     """Rows divided by factors, and weights that multiply them back, learn the same."""
     scene = simulate(6, "correlated", num_pixels=60, num_bands=30, num_materials=3)
@@ -112,6 +114,7 @@ def test_a_single_column_with_a_slack():
     assert found.problem.num_params == 1
 
 
+@pytest.mark.slow
 def test_levels_of_rows_alone():
     rng = np.random.default_rng(1)
     design = rng.normal(size=(30, 3))
@@ -138,6 +141,7 @@ def test_levels_of_many_rows():
     assert np.median(found.levels) == pytest.approx(0.1, rel=0.1)
 
 
+@pytest.mark.slow
 def test_concentrations_alone():
     rng = np.random.default_rng(2)
     truth = np.array([0.5, 1.0, 4.0])
@@ -187,6 +191,7 @@ def test_steps_increase_the_likelihood():
     assert np.abs(np.linalg.eigvalsh(filled)[-1] / np.linalg.eigvalsh(whole)[-1] - 1) < 0.3
 
 
+@pytest.mark.slow
 def test_a_row_without_residuals_and_few_problems(scene):
     targets = scene.targets[:8].copy()
     design = scene.design.copy()

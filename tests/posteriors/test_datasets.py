@@ -72,6 +72,7 @@ def test_status_explains_itself(known):
     assert words == ["LOW_ESS", "BUDGET"]
 
 
+@pytest.mark.slow
 def test_other_shapes(known):
     square = known[np.array([[0, 1], [2, 3]])].to_xarray()
     assert square["mean"].dims == ("problem_0", "problem_1", "component")
@@ -83,6 +84,7 @@ def test_other_shapes(known):
     assert float(dated["ess"].sel(problem="2020-01-02")) == float(known.ess[1])
 
 
+@pytest.mark.slow
 def test_slack():
     slack = fit(noise=0.5, constraint="at_most")
     np.testing.assert_array_equal(slack.to_xarray()["slack_mean"], slack.slack.mean)

@@ -39,6 +39,7 @@ def test_a_problem_projected_by_hand(known):
     assert float(known.num_rows) == ROWS - 3
 
 
+@pytest.mark.slow
 def test_the_limit_of_a_wide_gaussian_prior(known, x64):
     """Coefficients of variance w are part of the noise; the evidence then lacks the density of the prior at zero."""
     wide = 1e6

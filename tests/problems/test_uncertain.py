@@ -171,6 +171,7 @@ def test_no_error_is_the_plain_problem():
     np.testing.assert_allclose(density.log_likelihood(tiny, omega), density.log_likelihood(plain, omega), rtol=1e-4)
 
 
+@pytest.mark.slow
 def test_gaps_and_weights():
     """Rows that a problem misses don't count: not in the determinant either."""
     rng = np.random.default_rng(3)
@@ -310,6 +311,7 @@ def test_exports_for_other_devices():
         assert jax.export.export(run, platforms=[platform])(KEY, problem).platforms == (platform,)
 
 
+@pytest.mark.slow
 def test_it_is_a_design_for_a_stream_and_not_for_learning(tmp_path):
     targets = np.stack([TARGET, TARGET + 0.1])
     design = UncertainDesign(SOURCES, std=0.5)

@@ -46,6 +46,7 @@ def test_shapes_are_those_of_jax_random(alpha_shape, shape):
     np.testing.assert_allclose(random.dirichlet(KEY, alpha, shape).sum(-1), 1, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_dtypes_are_those_of_jax_random(dtype):
     alpha = np.ones(3)
     assert random.dirichlet(KEY, alpha).dtype == jax.random.dirichlet(KEY, alpha).dtype
@@ -111,7 +112,7 @@ def test_beta_variates(a, b):
     assert abs((draws <= 1e-30).mean() - low) < 4 * np.sqrt(low / draws.size) + 1e-9
 
 
-@pytest.mark.parametrize("alpha", [(0.01, 0.02, 0.03), (0.3, 0.7, 1.2), (1.0, 2.0, 5.0), (1e3, 1e5, 1e6)])
+@thinned("alpha", [(0.3, 0.7, 1.2)], [(0.01, 0.02, 0.03), (1.0, 2.0, 5.0), (1e3, 1e5, 1e6)])
 def test_dirichlet_moments_per_row_and_shared(alpha):
     count = 200_000
     shared = random.dirichlet(KEY, jnp.array(alpha), (count,))
@@ -125,7 +126,7 @@ def test_dirichlet_moments_per_row_and_shared(alpha):
         assert (np.abs(squares.mean(0) - exact.var()) < 4 * squares.std(0) / np.sqrt(count) + 1e-5 * exact.var()).all()
 
 
-@thinned("alpha", [0.4, 3.0], [0.05, 0.8, 40.0])
+@thinned("alpha", [3.0], [0.05, 0.4, 0.8, 40.0])
 def test_mean_derivatives_agree_with_implicit_ones_of_jax(alpha, x64):
     """d E[ln(1 + g)] / d alpha by our path and by ``jax.random.loggamma``'s implicit derivative."""
 

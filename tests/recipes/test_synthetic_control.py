@@ -115,6 +115,7 @@ def test_long_frames_and_order_dont_matter(found):
     pandas.testing.assert_frame_equal(column.weights, found.weights, check_names=False, atol=2e-4)
 
 
+@pytest.mark.slow
 def test_a_shift_of_all_outcomes_and_an_intercept(found):
     """Weights sum to one, so that an offset of all units changes nothing; that of one takes an intercept."""
     options = {"method": METHOD, "placebos": False}

@@ -68,6 +68,7 @@ def test_lasso_in_float32_path_and_zero_penalty():
         reference.cross_validated_penalty(design, target, [[0.1, 0.2]])
 
 
+@pytest.mark.slow
 def test_lasso_stops_where_the_gap_cannot_say_so():
     """At a zero penalty the dual bound is zero; the iterates stand still after few sweeps all the same."""
     design, target = (part.astype(np.float32) for part in random_problems(3, 20, 4))
@@ -95,7 +96,7 @@ def test_cross_validation_agrees_with_scikit_learn(x64):
         assert float(found[p]) == pytest.approx(model.fit(design, target[p]).alpha_)
 
 
-@pytest.mark.parametrize("kind", ["equal", "at_most", "within"])
+@thinned("kind", ["equal", "within"], ["at_most"])
 def test_constrained_solutions_agree_with_cvxpy(kind, x64):
     design, target = random_problems(12, 15, 5, seed=3)
     totals = np.geomspace(0.1, 30, 12)
@@ -172,6 +173,7 @@ def test_inverse_gaussians_of_any_mean_in_float32():
     assert stats.kstest(1 / np.sqrt(draws), stats.halfnorm.cdf).pvalue > 1e-3
 
 
+@pytest.mark.slow
 def test_bayesian_lasso_of_twins_and_little_noise():
     """Duplicate columns at a signal a thousand times the noise: twins share the coefficient, and nothing is NaN."""
     design, target = (part.astype(np.float32)[0] for part in random_problems(1, 20, 3))

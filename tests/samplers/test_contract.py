@@ -73,6 +73,7 @@ def test_jit_equals_eager(name):
     assert_same(name, eager, single_fit(name))
 
 
+@pytest.mark.slow
 @one_of_each_kind
 def test_inside_a_jit_of_the_users(name):
     design = jnp.asarray(DESIGN)  # a constant of the traced function
@@ -112,6 +113,7 @@ def test_own_designs_and_batch_axes(name):
     assert_same(name, jax.tree.map(lambda leaf: leaf[1, 0], batch), one)
 
 
+@pytest.mark.slow
 @one_of_each_kind
 def test_more_problems_than_a_block_holds(name, monkeypatch):
     method, sizes = SMALL[name], []
@@ -319,7 +321,7 @@ def test_troubles_inside_a_trace_end_in_status(name, broken):
         found.raise_for_status()
 
 
-@thinned("setting", ["proposal"], ["defensive"])
+@thinned("setting", [], ["proposal", "defensive"])
 def test_troubles_of_a_traced_method_end_in_status(setting):
     make, value = {
         "proposal": (lambda v: balson.IS(1000, proposal=v), (-0.5, 1.0, 1.0)),

@@ -150,7 +150,7 @@ def _marginal_cdf(cases: Batch, p: int) -> tuple[np.ndarray, np.ndarray]:
     return first, (np.cumsum(inner) - 0.5 * inner) / inner.sum()
 
 
-@thinned("num_components", [3], [2])
+@thinned("num_components", [2], [3])
 def test_acceptance_rate_is_evidence_over_envelope(num_components):
     cases, found = batch(num_components), fitted(num_components, "rs")
     for p, truth in enumerate(cases.truths(quadrature.posterior)):

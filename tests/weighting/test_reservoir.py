@@ -7,6 +7,7 @@ import functools
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 from cases import DESIGN, TOGETHER
 from scipy import stats
 
@@ -61,6 +62,7 @@ def test_chunks_merge_to_the_whole():
     np.testing.assert_array_equal(shared.values[0], whole.values[0])
 
 
+@pytest.mark.slow
 def test_kept_draws_are_worth_their_number():
     """A posterior that one draw in thirty reaches: 512 kept ones, of 16,384 weighted, are worth more than half of that.
 

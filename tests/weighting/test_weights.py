@@ -200,6 +200,7 @@ def test_few_effective_draws_allow_a_lighter_tail_only():
     assert found.tolist() == [Status.HIGH_PARETO_K, 0, 0, Status.HIGH_PARETO_K]
 
 
+@pytest.mark.slow
 def test_standard_errors_are_not_small_by_chance():
     """Of 80,000 means of eight replicates of independent draws none is beyond six of its own standard errors.
 
