@@ -45,7 +45,7 @@ def x64():
         yield
 
 
-@pytest.fixture(params=["float32", "float64"])
+@pytest.fixture(params=["float32", pytest.param("float64", marks=pytest.mark.slow)])
 def dtype(request):
     """Run the test in both precisions."""
     with jax.enable_x64(request.param == "float64"):

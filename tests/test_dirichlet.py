@@ -70,6 +70,7 @@ def test_an_unknown_rule_lists_the_known_ones():
         dirichlet.from_moments(jnp.ones(2) / 2, jnp.ones(2) / 12, "kl")
 
 
+@pytest.mark.slow
 def test_from_log_mean_has_the_derivatives_of_the_solution(x64):
     alpha = jnp.array([0.4, 2.0, 7.0])
     # from_log_mean inverts log_mean, so their Jacobians are inverse matrices.

@@ -109,6 +109,7 @@ def test_estimated_noise_and_several_targets_in_predictions():
         regressor(method=balson.IS(4096, keep=0)).fit(X, Y).sample_y(X)
 
 
+@pytest.mark.slow
 def test_an_intercept_takes_up_a_shift():
     plain, moved = (regressor(fit_intercept=True).fit(X, Y + shift) for shift in (0.0, 5.0))
     np.testing.assert_allclose(moved.coef_, plain.coef_, atol=1e-4)

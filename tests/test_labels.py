@@ -271,6 +271,7 @@ def test_streams_keep_names(batch, tmp_path):
     assert found.labels == labels.Labels(STATES, ROWS, PIXELS)
 
 
+@pytest.mark.slow
 def test_learning_keeps_names():
     rng = np.random.default_rng(0)
     targets = pd.DataFrame(DESIGN @ rng.dirichlet(np.ones(3), 8).T + 0.3 * rng.normal(size=(10, 8)), index=ROWS)

@@ -75,6 +75,7 @@ def test_noise_scales_the_objective_and_not_the_solution(x64):
     np.testing.assert_allclose(noisy.objective, 100 * plain.objective, rtol=1e-9)
 
 
+@pytest.mark.slow
 def test_works_inside_jit_and_vmap(x64):
     """The same fit and, where no columns are equal, the same theta. Designs are reduced by NumPy outside a trace."""
     cases = problems(30, 5)

@@ -79,6 +79,7 @@ def test_blocks_are_not_seen_in_the_answer(method, monkeypatch):
         np.testing.assert_allclose(alone.mean, whole.mean[i], rtol=2e-4, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_known_numbers_inside_a_trace():
     """A fit of constants inside a user's jit is part of his program."""
     problem = problems(2, noise=0.3)
@@ -103,6 +104,7 @@ def test_models_share_their_inputs_in_blocks():
     assert sum(leaf.size for leaf in jax.tree.leaves(flat._take(np.zeros(4, int), True))) < 6 * 5000
 
 
+@pytest.mark.slow
 def test_warm_up(compiled):
     """After it a fit compiles nothing worth mentioning."""
     balson.warm_up(5, balson.IS(num_draws=1000), noise=0.1)

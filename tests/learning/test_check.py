@@ -211,6 +211,7 @@ def test_nuisance_columns_with_known_noise_gaps_and_smooth_errors():
     assert with_nuisance(design, smooth).narrow > 1.5
 
 
+@pytest.mark.slow
 def test_nuisance_columns_other_than_those_fitted_are_refused():
     rng = np.random.default_rng(5)
     design, trend = rng.normal(size=(8, 3)), np.linspace(-1, 1, 8)[:, None]

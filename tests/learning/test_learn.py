@@ -41,6 +41,7 @@ def learned(scene):
     return quietly(scene.design, scene.targets, rounds=4)
 
 
+@pytest.mark.slow
 def test_intervals_hold_after_learning(scene, learned):
     plain = balson.fit(KEY, balson.linear_problem(scene.design, scene.targets), TG)
     found = balson.fit(KEY, learned.problem, TG)
@@ -57,6 +58,7 @@ def test_intervals_hold_after_learning(scene, learned):
     assert not any("too narrow" in note for note in learned.notes)
 
 
+@pytest.mark.slow
 def test_what_was_learned_serves_other_targets(scene, learned):
     again = learned.problem_for(scene.targets[:7])
     np.testing.assert_allclose(again.projection, learned.problem.projection[:7], rtol=1e-3, atol=1e-3)
@@ -203,6 +205,7 @@ def test_a_row_without_residuals_and_few_problems(scene):
     assert np.isfinite(np.asarray(balson.fit(KEY, found.problem, TG).mean)).all()
 
 
+@pytest.mark.slow
 def test_error_bars_that_stay_too_narrow_are_told():
     """Levels of rows can't describe smooth errors."""
     scene = simulate(5, "correlated", num_pixels=60, num_bands=30, num_materials=3)

@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from cases import thinned
 from scipy import stats
 
 import balson_jax as balson
@@ -100,11 +101,7 @@ def test_shortest_bands_of_predictions(posterior):
         posterior.predict(design, band="narrow")  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize(
-    "method",
-    [balson.IS(4096), balson.TG(4096), balson.RS(2048), pytest.param(balson.HitAndRun(), marks=pytest.mark.slow)],
-    ids=lambda method: method.name,
-)
+@thinned("method", [balson.IS(4096)], [balson.TG(4096), balson.RS(2048), balson.HitAndRun()])
 def test_standard_errors_of_standard_deviations(method):
     rng = np.random.default_rng(2)
     design = rng.random((8, 3))

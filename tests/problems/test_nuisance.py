@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from cases import thinned
 
 import balson_jax as balson
 
@@ -55,7 +56,7 @@ def test_the_limit_of_a_wide_gaussian_prior(known, x64):
     )
 
 
-@pytest.mark.parametrize("noise", [0.2, "estimate"])
+@thinned("noise", [0.2], ["estimate"])
 def test_coefficients_against_a_gibbs_sampler_of_all(noise):
     """Mean, standard deviation and draws against draws from the exact conditionals, given theta from the fit."""
     found = fitted(noise=noise)

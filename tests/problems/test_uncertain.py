@@ -304,6 +304,7 @@ def test_what_does_not_go_together():
         UncertainDesign.from_replicates([np.ones((1, 3))])
 
 
+@pytest.mark.slow
 def test_exports_for_other_devices():
     problem = balson.linear_problem(UncertainDesign(SOURCES, std=0.5, scale=0.1), TARGET, noise=0.3)
     run = jax.jit(lambda key, problem: balson.fit(key, problem, balson.TG(1024)).mean)

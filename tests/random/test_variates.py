@@ -126,7 +126,7 @@ def test_dirichlet_moments_per_row_and_shared(alpha):
         assert (np.abs(squares.mean(0) - exact.var()) < 4 * squares.std(0) / np.sqrt(count) + 1e-5 * exact.var()).all()
 
 
-@thinned("alpha", [3.0], [0.05, 0.4, 0.8, 40.0])
+@thinned("alpha", [], [0.05, 0.4, 0.8, 3.0, 40.0])
 def test_mean_derivatives_agree_with_implicit_ones_of_jax(alpha, x64):
     """d E[ln(1 + g)] / d alpha by our path and by ``jax.random.loggamma``'s implicit derivative."""
 

@@ -56,6 +56,7 @@ def test_a_known_effect_is_found(found):
     assert found.rank == 1
 
 
+@pytest.mark.slow
 def test_placebos_are_the_same_one_by_one(found):
     others = FRAME.drop(columns="Town")
     for k in (0, 3):

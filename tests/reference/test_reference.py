@@ -205,6 +205,7 @@ def test_bayesian_lasso_of_collinear_columns_in_float32():
     assert (single.r_hat < 1.1).all()
 
 
+@pytest.mark.slow
 def test_bayesian_lasso_in_batches_and_bad_input():
     design, target = random_problems(3, 20, 4)
     found = reference.bayesian_lasso(KEY, design.astype(np.float32), target.astype(np.float32), num_draws=100)

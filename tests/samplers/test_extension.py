@@ -54,6 +54,7 @@ class Ladder(balson.Auto):
         return [Rung(few), Rung(Metropolis(num_steps=4096, keep=64))]
 
 
+@pytest.mark.slow
 def test_it_is_a_rung_of_a_ladder(whole):
     found = balson.fit(KEY, balson.linear_problem(DESIGN, TARGETS, noise=0.5), Ladder(target_ess=200.0))
     assert found.method.tolist() == ["metropolis"] * 5
