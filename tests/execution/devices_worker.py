@@ -31,24 +31,25 @@ def mesh_of(count: int) -> Mesh:
     return Mesh(np.array(jax.devices()[:count]), ("devices",))
 
 
-def results(thorough: bool) -> dict[str, balson.Posterior]:
+def results() -> dict[str, balson.Posterior]:
     batch = balson.linear_problem(DESIGN, TARGETS, noise=1.0, prior=PRIOR)
     single = balson.linear_problem(DESIGN, TARGETS[0], noise=1.0)
     found = {}
-    # Two axes, problems over one and draws over the other; inputs that the user sharded, on a mesh of explicit type.
-    meshes = {"explicit": jax.make_mesh((2, 4), ("problems", "draws"))}
-    if thorough:
-        for name, count in (("is", 1), ("isirs", 8), ("rs", 8)):
-            found[f"{name}-problems-{count}"] = balson.fit(KEY, parallel.shard(batch, mesh_of(count)), METHODS[name])
-        found["single-draws-3"] = balson.fit(KEY, parallel.shard(single, mesh_of(3)), METHODS["is"])
-        found["isirs-draws-8"] = balson.fit(KEY, parallel.shard(batch, mesh_of(8), over="draws"), METHODS["isirs"])
-        found["rsirs-problems-2"] = balson.fit(KEY, parallel.shard(batch, mesh_of(2)), METHODS["rsirs"])
-        found["auto-problems-8"] = balson.fit(KEY, parallel.shard(batch, mesh_of(8)), METHODS["auto"])
-        assert found["auto-problems-8"].mean.sharding.spec[0] == "devices"
-        found["climb-problems-8"] = balson.fit(KEY, parallel.shard(batch, mesh_of(8)), METHODS["climb"])
-        found["climb-draws-2"] = balson.fit(KEY, parallel.shard(batch, mesh_of(2), over="draws"), METHODS["climb"])
-        meshes["grid"] = Mesh(np.array(jax.devices()).reshape(2, 4), ("problems", "draws"))
+    for name, count in (("is", 1), ("isirs", 8), ("rs", 8)):
+        found[f"{name}-problems-{count}"] = balson.fit(KEY, parallel.shard(batch, mesh_of(count)), METHODS[name])
+    found["single-draws-3"] = balson.fit(KEY, parallel.shard(single, mesh_of(3)), METHODS["is"])
+    found["isirs-draws-8"] = balson.fit(KEY, parallel.shard(batch, mesh_of(8), over="draws"), METHODS["isirs"])
+    found["rsirs-problems-2"] = balson.fit(KEY, parallel.shard(batch, mesh_of(2)), METHODS["rsirs"])
+    found["auto-problems-8"] = balson.fit(KEY, parallel.shard(batch, mesh_of(8)), METHODS["auto"])
+    assert found["auto-problems-8"].mean.sharding.spec[0] == "devices"
+    found["climb-problems-8"] = balson.fit(KEY, parallel.shard(batch, mesh_of(8)), METHODS["climb"])
+    found["climb-draws-2"] = balson.fit(KEY, parallel.shard(batch, mesh_of(2), over="draws"), METHODS["climb"])
     found["is-problems-8"] = balson.fit(KEY, parallel.shard(batch, mesh_of(8)), METHODS["is"])
+    # Two axes, problems over one and draws over the other; inputs that the user sharded, on a mesh of explicit type.
+    meshes = {
+        "explicit": jax.make_mesh((2, 4), ("problems", "draws")),
+        "grid": Mesh(np.array(jax.devices()).reshape(2, 4), ("problems", "draws")),
+    }
     for name, mesh in meshes.items():
         targets = jax.device_put(TARGETS, NamedSharding(mesh, PartitionSpec("problems")))
         problem = balson.linear_problem(DESIGN, targets, noise=1.0, prior=PRIOR)
@@ -70,13 +71,11 @@ def check_stream() -> None:
     np.testing.assert_allclose(eight.mean, one.mean, rtol=1e-4)
 
 
-def check_draws(thorough: bool) -> None:
+def check_draws() -> None:
     sharding = NamedSharding(mesh_of(8), PartitionSpec("devices"))
     alpha = jnp.array([0.2, 1.0, 4.0])
     draw = jax.jit(lambda key: random.dirichlet(key, alpha, (1024,)), out_shardings=sharding)
     np.testing.assert_allclose(draw(KEY), random.dirichlet(KEY, alpha, (1024,)), rtol=1e-4, atol=1e-6)
-    if not thorough:
-        return
     own = jax.device_put(jnp.broadcast_to(alpha, (64, 3)), sharding)
     np.testing.assert_allclose(
         jax.jit(random.dirichlet)(KEY, own), random.dirichlet(KEY, jnp.broadcast_to(alpha, (64, 3))), rtol=1e-4
@@ -85,14 +84,12 @@ def check_draws(thorough: bool) -> None:
 
 if __name__ == "__main__":
     assert jax.device_count() == 8
-    thorough = "--thorough" in sys.argv
-    check_draws(thorough)
-    if thorough:
-        check_stream()
+    check_draws()
+    check_stream()
     fields = ("mean", "std", "alpha", "theta", "log_evidence", "ess", "pareto_k", "status")
     arrays = {
         f"{name}/{field}": np.asarray(getattr(posterior, field))
-        for name, posterior in results(thorough).items()
+        for name, posterior in results().items()
         for field in fields
     }
     np.savez(sys.argv[1], allow_pickle=False, **arrays)

@@ -158,18 +158,27 @@ def test_the_whole_ladder_lowers_for_gpus():
     assert len(exported.mlir_module_serialized) > 1000
 
 
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class TwoSizes(balson.Auto):
+    """Few draws for weak problems, and more for the others."""
+
+    def rungs(self, problem):
+        return [Rung(balson.IS(num_draws=512, keep=8)), Rung(balson.IS(num_draws=4096, keep=8))]
+
+
 @pytest.mark.slow
 def test_derivatives_are_those_of_the_method_that_serves():
     """Forward and reverse, of problems that end on the first rung and on the second."""
-    whole = mixed(4)
-    method = First(target_ess=580.0, rungs_inside_jit=2)
+    whole = problem(TARGETS[:4], LEVELS[:4])
+    method = TwoSizes(target_ess=200.0, rungs_inside_jit=2)
     rungs = method.rungs(whole)
 
     def evidence(own, key):
         return lambda scale: balson.fit(key, dataclasses.replace(whole, total=whole.total * scale), own).log_evidence
 
     def slope(*args):
-        return jax.jvp(evidence(*args), (jnp.float32(1),), (jnp.float32(1),))
+        return jax.jit(lambda scale: jax.jvp(evidence(*args), (scale,), (jnp.ones_like(scale),)))(jnp.float32(1))
 
     values, slopes = slope(method, KEY)
     by_rung = [slope(rung.method, jax.random.fold_in(KEY, number)) for number, rung in enumerate(rungs)]
@@ -177,5 +186,5 @@ def test_derivatives_are_those_of_the_method_that_serves():
     assert 0 < second.sum() < 4
     for found, first, last in zip((values, slopes), *by_rung, strict=True):
         np.testing.assert_allclose(found, np.where(second, last, first), rtol=1e-4)
-    backward = jax.grad(lambda scale: evidence(method, KEY)(scale).sum())(jnp.float32(1))
+    backward = jax.jit(jax.grad(lambda scale: evidence(method, KEY)(scale).sum()))(jnp.float32(1))
     np.testing.assert_allclose(backward, slopes.sum(), rtol=1e-3)

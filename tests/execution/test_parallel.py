@@ -44,12 +44,11 @@ def on_one():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("options", [[], ["--thorough"]])
-def test_devices_do_not_change_the_posterior(tmp_path, on_one, options):
-    run(HERE / "devices_worker.py", tmp_path / "found.npz", *options, devices=8)
+def test_devices_do_not_change_the_posterior(tmp_path, on_one):
+    run(HERE / "devices_worker.py", tmp_path / "found.npz", devices=8)
     with np.load(tmp_path / "found.npz") as arrays:
         on_devices = dict(arrays)
-    assert len({key.split("/")[0] for key in on_devices}) == (12 if options else 2)
+    assert len({key.split("/")[0] for key in on_devices}) == 12
     for key, found in on_devices.items():
         run_name, field = key.split("/")
         expected = np.asarray(getattr(on_one(run_name.split("-")[0]), field))
