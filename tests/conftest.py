@@ -18,8 +18,13 @@ MANY_MAPS = 30_000
 """A process may have about 65,000 maps of memory; each compiled program takes several."""
 
 
-LONG_EXAMPLES = {"balson_jax.learning.batches.learn"}
-"""Examples in docstrings that take half a minute to compile."""
+LONG_EXAMPLES = {
+    "balson_jax.execution.stream.fit_stream",
+    "balson_jax.learning.batches.learn",
+    "balson_jax.learning.checking.check",
+    "balson_jax.learning.tuning.tune",
+}
+"""Examples in docstrings that take long to compile, of functions that the README's examples call too."""
 
 
 def pytest_collection_modifyitems(items):

@@ -90,6 +90,7 @@ def test_hdi_needs_draws_and_a_slack(posterior):
         posterior.hdi(1.5)
 
 
+@pytest.mark.slow
 def test_shortest_bands_of_predictions(posterior):
     design = np.random.default_rng(1).random((5, 4))
     for noise in (0.0, "estimate"):

@@ -206,7 +206,7 @@ def test_a_perfect_fit_has_no_noise_to_estimate(rows):
     assert proper.status == balson.Status.OK
 
 
-@thinned("which", [(1000.0, "linear")], [(1000.0, "model"), (0.0, "model"), (100.0, "linear")])
+@thinned("which", [], [(1000.0, "linear"), (1000.0, "model"), (0.0, "model"), (100.0, "linear")])
 def test_a_small_noise_beside_a_large_signal_keeps_its_digits(which):
     """In float32 the rounding of the signal is as large as the noise, or larger; the residuals are not."""
     offset, kind = which

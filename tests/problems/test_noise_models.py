@@ -70,7 +70,7 @@ def test_a_batch_equals_a_loop(name):
         np.testing.assert_allclose(getattr(batch, field)[1], getattr(one, field), rtol=2e-4, err_msg=field)
 
 
-@every_model
+@thinned("name", ["two levels"], ["known", "inverse gamma", "scale-invariant"])
 def test_bad_numbers_are_named_and_end_in_a_status_inside_a_trace(name):
     bad = jax.tree.map(lambda leaf: -1.0, MODELS[name])
     with pytest.raises(ValueError, match=r"noise\.\w+ is -1\.0"):

@@ -192,6 +192,7 @@ def test_bad_input(frame, treated, start, options, message):
         synthetic_control(frame, treated, start, method=METHOD, key=jax.random.key(0), **options)
 
 
+@pytest.mark.slow
 def test_without_pandas_the_extra_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "pandas", None)
     with pytest.raises(ImportError, match=r"synthetic_control needs pandas; .*'balson_jax\[recipes\]'"):

@@ -94,7 +94,7 @@ def test_a_batch_that_shares_a_design_equals_a_loop(name):
         assert_same(name, jax.tree.map(lambda leaf, i=index: leaf[i], batch), single_fit(name, index))
 
 
-@one_at_least
+@thinned("name", [], ["is", "rs", "isirs", "tg", "hit_and_run", "metropolis"])
 def test_vmap_equals_a_loop(name):
     keys = jax.random.split(KEY, 2)
     mapped = jax.vmap(lambda key, y: balson.fit(key, problem(y), SMALL[name]))(keys, jnp.asarray(TARGETS[:2]))
