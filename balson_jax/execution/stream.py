@@ -25,11 +25,11 @@ from ..samplers import Sampler, resolve
 from ..status import Status
 from ..version import __version__
 from . import names
-from .judging import narrow_factor
 from .ladder import fit_problem, method_names
 from .parallel import shard
 from .progress import reporter
 from .storage import ArrayStore, digest
+from .stream_check import narrow_factor
 
 SAMPLED = 256
 """Targets are recognised and judged by this many of them, so as not to read them all before starting."""

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from .. import dirichlet
-from ..execution.judging import narrow_factor
+from ..execution.stream_check import narrow_factor
 from ..fit import fit
 from ..least_squares import least_squares
 from ..posteriors.posterior import Posterior

@@ -13,8 +13,8 @@ import pytest
 from cases import DESIGN, FAST, TOGETHER
 
 import balson_jax as balson
-from balson_jax.execution.judging import narrow_factor
 from balson_jax.execution.storage import FINISHED
+from balson_jax.execution.stream_check import narrow_factor
 from balson_jax.experiments.scenes import simulate
 from balson_jax.problems import reduction
 
