@@ -10,6 +10,7 @@ import numpy as np
 
 from ..interop import InputError, Table, aligned, by_problem, read
 from ..problems import constraints
+from ..problems.noise import NAMED
 from .settings import Settings
 
 SAMPLED = 1000
@@ -161,7 +162,7 @@ def _options(settings: Settings, design: Table) -> dict[str, Any]:
 def _noise(settings: Settings, design: Table) -> Any:
     """Return the noise: the word, a number, or one per row from a file."""
     text = settings.noise
-    if text == "estimate":
+    if text in NAMED:
         return text
     try:
         level = float(text)

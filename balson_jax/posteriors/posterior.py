@@ -24,7 +24,7 @@ from .intervals import matched_beta, quantiles, shortest
 from .nuisance import NuisancePosterior, joined
 from .outputs import Outputs
 from .prediction import Prediction, curves, resample
-from .summary import summarize
+from .summary import as_text
 
 
 class FitError(RuntimeError):
@@ -334,7 +334,7 @@ class Posterior(Labelled, Outputs, Diagnostics):
     def summary(self, level: float = 0.9) -> str:
         """Return a table for people: the components of one problem, or an overview of a batch."""
         validation.require_share("level", level)
-        return summarize(self, level)
+        return as_text(self, level)
 
     def __repr__(self) -> str:
         """Return the summary; only the methods' names inside a trace, or where the fields are not arrays."""

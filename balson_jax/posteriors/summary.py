@@ -16,7 +16,7 @@ MAX_NAME = 24
 """Longer names of components are cut."""
 
 
-def summarize(posterior: Posterior, level: float) -> str:
+def as_text(posterior: Posterior, level: float) -> str:
     """Return the table of one problem's components, or the overview of a batch."""
     return _batch(posterior) if posterior.batch_shape else _single(posterior, level)
 

@@ -1,4 +1,8 @@
-"""Missing values: what becomes of a NaN in a target, and which rows count."""
+"""Missing values: what becomes of a NaN in a target, and which rows count.
+
+Inside a trace, where nothing can be raised, a NaN stays: ``Problem.is_valid`` sees it, and ``execution.assembly`` makes
+it a status.
+"""
 
 from __future__ import annotations
 
