@@ -8,7 +8,7 @@ weights are exact too.
 The conditional of a component should know the walls of the components still to come. Here it does: each of their
 factors ``omega^(e)`` is replaced by its second-order expansion in omega at the centre of the posterior (see
 ``centre``), with exponents ``e = 1`` for a flat prior. The Gaussian of the likelihood and all walls has its mode at the
-centre, and its sequential conditionals follow from one QR decomposition. From the conditional of component k its own
+centre, and its sequential conditionals follow from one triangular factor. From the conditional of component k its own
 expanded wall is removed again, because truncation represents it exactly.
 
 The component's own factor ``omega^(alpha - 1)`` enters its conditional. For ``alpha > 1`` the Gaussian is moved and
@@ -25,9 +25,9 @@ import jax.numpy as jnp
 from jax import lax
 
 from .. import dirichlet
+from ..elimination import triangular_factor, triangular_inverse
 from ..random.points import Coordinates, uniform
-from ..random.simplex import dims as dirichlet_dims
-from ..random.truncated_normal import Cut, cut
+from ..random.truncated_logistic import LogisticCut, cut
 from ..targets import Quadratic
 from .base import Given
 from .centre import Centre, find_centre
@@ -79,8 +79,8 @@ class TruncatedGaussian:
 
     @property
     def _precision_coordinate(self) -> int:
-        """The coordinate that gives the precision: one that draws from the prior don't use."""
-        return dirichlet_dims(self.alpha.shape[-1])
+        """The coordinate that gives the precision, also of draws from the prior, which use the K before."""
+        return self.alpha.shape[-1]
 
     def draw(self, points: Coordinates, given: Given | None = None) -> tuple[jax.Array, jax.Array]:
         """Map points to ``ln omega``, ``(B, K, L)``, and its log-density, ``(B, L)``; of given draws the density.
@@ -148,7 +148,7 @@ class TruncatedGaussian:
 
 @dataclasses.dataclass(frozen=True)
 class _Conditional:
-    """One component given the previous ones: a truncated Gaussian, mixed with a pole at zero if ``alpha < 1``.
+    """One component given the previous ones: nearly a truncated Gaussian, with a pole at zero if ``alpha < 1``.
 
     Attributes:
       alpha: exponent of the pole, at most 1.
@@ -161,7 +161,7 @@ class _Conditional:
 
     alpha: jax.Array
     scale: jax.Array
-    interval: Cut
+    interval: LogisticCut
     left: jax.Array
     share: jax.Array
     pole_width: jax.Array
@@ -287,7 +287,7 @@ def around(
     )
     count = pivot.shape[-1]
     # Reverse the columns, so that the last column of the triangular factor belongs to the component drawn first.
-    factor = jnp.linalg.qr(_rows(root, stiffness)[:, :, ::-1], mode="r")
+    factor = triangular_factor(_rows(root, stiffness)[:, :, ::-1])
     diagonal = jnp.diagonal(factor, axis1=-2, axis2=-1)
     gain = -(factor / diagonal[:, :, None] - jnp.eye(count - 1, dtype=pivot.dtype))[:, ::-1, ::-1]
     whole = jnp.square(diagonal[:, ::-1])
@@ -321,8 +321,7 @@ def _likelihood_precision(factor: jax.Array, diagonal: jax.Array, root: jax.Arra
       diagonal: of the factor.
       root: in order, ``(B, M, K)``.
     """
-    identity = jnp.broadcast_to(jnp.eye(factor.shape[-1], dtype=factor.dtype), factor.shape)
-    moves = jax.scipy.linalg.solve_triangular(factor, identity) * diagonal[:, None]
+    moves = triangular_inverse(factor) * diagonal[:, None]
     rows = (root[:, :, :-1] - root[:, :, -1:])[:, :, ::-1]
     return jnp.square(jnp.matmul(rows, moves, precision=lax.Precision.HIGHEST)).sum(1)[:, ::-1]
 
@@ -331,15 +330,15 @@ def log_volume(quadratic: Quadratic | None, prior: jax.Array) -> jax.Array:
     """Return half the log-determinant of the Gaussian's covariance, ``(B,)``; without a quadratic, of the prior's."""
     stiffness = (prior.sum(-1, keepdims=True) + 1) / dirichlet.mean(prior)
     root = jnp.zeros((prior.shape[0], 0, prior.shape[1]), prior.dtype) if quadratic is None else quadratic.root
-    factor = jnp.linalg.qr(_rows(root, stiffness), mode="r")
-    return -jnp.log(jnp.abs(jnp.diagonal(factor, axis1=-2, axis2=-1))).sum(-1)
+    factor = triangular_factor(_rows(root, stiffness))
+    return -jnp.log(jnp.diagonal(factor, axis1=-2, axis2=-1)).sum(-1)
 
 
 def _rows(root: jax.Array, stiffness: jax.Array) -> jax.Array:
     """Return a square root of the precision: rows of the likelihood and of the prior, in all components but the last.
 
-    The last component is eliminated: it is one minus the sum of the others. The rows go to a QR decomposition, because
-    forming their Gram matrix would lose digits.
+    The last component is eliminated: it is one minus the sum of the others. The rows are made orthogonal; their Gram
+    matrix would lose digits.
     """
     identity = jnp.eye(stiffness.shape[-1], dtype=stiffness.dtype)
     rows = jnp.concatenate([root, jnp.sqrt(stiffness)[:, :, None] * identity], axis=1)

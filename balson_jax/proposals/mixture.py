@@ -68,17 +68,29 @@ class DividedProposal:
     prior_share = 1 / PRIOR_SHARE
 
     @property
+    def _common(self) -> int:
+        """Number of coordinates that both components use: those of K variates, and of a noise level."""
+        return self.prior.shape[-1] + 1
+
+    @property
     def dims(self) -> int:
-        """The number of coordinates of a point."""
-        return max(dims(self.prior.shape[-1]), self.proposal.dims)
+        """The number of coordinates of a point; the last K are second numbers of small concentrations."""
+        return self._common + self.prior.shape[-1]
 
     def draw(self, points: Coordinates) -> tuple[jax.Array, jax.Array]:
         """Map points to ``ln omega`` and its log-density."""
+        common = points(0, self._common)  # made once
+
+        def own(first: int, dims: int) -> jax.Array:
+            if first + dims <= self._common:
+                return common[first : first + dims]
+            return points(first + self._common - self.prior.shape[-1], dims)
+
         # Sobol points are dealt (see random.sobol), so every eighth point is a balanced subset, and so are the others.
-        from_prior = log_dirichlet(lambda first, dims: points(first, dims)[:, ::PRIOR_SHARE], self.prior, rolled=True)
+        from_prior = log_dirichlet(lambda first, dims: own(first, dims)[:, ::PRIOR_SHARE], self.prior, rolled=True)
         given = jnp.repeat(from_prior, PRIOR_SHARE, axis=-1)
         chosen = jnp.arange(given.shape[-1]) % PRIOR_SHARE == 0
-        log_omega, density = self.proposal.draw(points, Given(given, chosen))
+        log_omega, density = self.proposal.draw(own, Given(given, chosen))
         return log_omega, _log_mixture(1 / PRIOR_SHARE, self.prior, log_omega, density)
 
     def log_prob(self, log_omega: jax.Array) -> jax.Array:
