@@ -59,6 +59,7 @@ class TruncatedGaussian:
       scale: standard deviations of the conditionals, ``(B, K - 1)``.
       alpha: concentrations of the prior, in that order, ``(B, K)``.
       share: the likelihood's share of each conditional's precision, from 0 to 1, ``(B, K - 1)``.
+      is_flat: whether the prior is known to be flat: then the draws are cheaper.
       level: of the noise, if it is unknown; then each draw has a precision of its own.
     """
 
@@ -69,6 +70,7 @@ class TruncatedGaussian:
     scale: jax.Array
     alpha: jax.Array
     share: jax.Array
+    is_flat: bool = dataclasses.field(default=False, metadata={"static": True})
     level: NoiseLevel | None = None
     prior_share = 0.0
 
@@ -110,13 +112,16 @@ class TruncatedGaussian:
             moved = centre[:, None] + jnp.einsum("bj,bjl->bl", gain, deviations, precision=lax.Precision.HIGHEST)
             # Noise widens a conditional as far as the likelihood, and not the walls of others, makes it narrow.
             width = scale[:, None] * jnp.exp(-0.5 * share[:, None] * log_precision)
-            conditional = _Conditional.of(moved, width, left, alpha[:, None])
+            if self.is_flat:
+                conditional = _FlatConditional.of(moved, width, left)
+            else:
+                conditional = _Conditional.of(moved, width, left, alpha[:, None])
             log_x, x, left = conditional.draw(below, above)
             if given is not None:
                 log_known, later = known
                 log_x, left = jnp.where(given.chosen, log_known, log_x), jnp.where(given.chosen, later, left)
                 x = jnp.where(given.chosen, jnp.exp(log_known), x)
-            density = density + conditional.log_density(log_x, left)
+            density = density + conditional.log_density(log_x, x, left)
             deviations = lax.dynamic_update_index_in_dim(deviations, x - pivot[:, None], index, 1)
             return (deviations, left, density), log_x
 
@@ -144,6 +149,33 @@ class TruncatedGaussian:
         # Sum the later components; subtracting the earlier ones from 1 would cancel.
         rest = lax.cumsum(jnp.exp(ordered), reverse=True)
         return ordered[:-1], rest[1:]
+
+
+@dataclasses.dataclass(frozen=True)
+class _FlatConditional:
+    """One component given the previous ones for a flat prior: nearly a truncated Gaussian.
+
+    Attributes:
+      scale: standard deviation of the Gaussian before truncation.
+      interval: the truncation, in units of ``scale``.
+    """
+
+    scale: jax.Array
+    interval: LogisticCut
+
+    @staticmethod
+    def of(centre, scale, left):
+        return _FlatConditional(scale, cut(-centre / scale, jnp.maximum(left, jnp.finfo(left.dtype).tiny) / scale))
+
+    def draw(self, below, above):
+        """Return ``ln x``, x, and the remaining sum."""
+        from_low, from_high = self.interval.quantile(below, above)
+        x = self.scale * from_low
+        return jnp.log(jnp.maximum(x, jnp.finfo(x.dtype).tiny)), x, self.scale * from_high
+
+    def log_density(self, log_x, x, later):
+        """Return the log-density of x; ``later`` is the remaining sum after x."""
+        return self.interval.log_density(x / self.scale, later / self.scale) - jnp.log(self.scale)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -207,9 +239,8 @@ class _Conditional:
         log_x, x = jnp.where(in_pole, log_pole, log_smooth), jnp.where(in_pole, pole, x)
         return log_x, x, jnp.where(in_pole, jnp.maximum(self.left - pole, 0), left)
 
-    def log_density(self, log_x, later):
+    def log_density(self, log_x, x, later):
         """Return the log-density of x; ``later`` is the remaining sum after x."""
-        x = jnp.exp(log_x)
         smooth = self.interval.log_density(x / self.scale, later / self.scale) - jnp.log(self.scale)
         pole = jnp.log(self.alpha) + (self.alpha - 1) * log_x - self.alpha * jnp.log(self.pole_width)
         pole = jnp.where(
@@ -236,7 +267,11 @@ def exponents(prior: jax.Array) -> jax.Array:
 
 
 def from_quadratic(
-    quadratic: Quadratic, prior: jax.Array, spread: float | jax.Array = 1.0, shape: jax.Array | None = None
+    quadratic: Quadratic,
+    prior: jax.Array,
+    spread: float | jax.Array = 1.0,
+    shape: jax.Array | None = None,
+    is_flat: bool = False,
 ) -> TruncatedGaussian:
     """Return the proposal for Gaussian likelihoods of B problems and their prior, ``(B, K)``.
 
@@ -245,10 +280,12 @@ def from_quadratic(
       prior: concentrations, ``(B, K)``.
       spread: factor of the standard deviations, a number or ``(B, 1)``.
       shape: if the noise level is unknown, the shape of the gamma distribution of its precision, ``(B,)``.
+      is_flat: whether the prior is known to be flat.
     """
     powers = exponents(prior)
     if shape is None:
-        return around(find_centre(quadratic, powers), quadratic, prior, spread)[0]
+        found = around(find_centre(quadratic, powers), quadratic, prior, spread)[0]
+        return dataclasses.replace(found, is_flat=is_flat)
     likeliest = NoiseLevel(shape, shape, jnp.ones_like(shape), quadratic)
 
     def settle(_, state):
@@ -259,7 +296,7 @@ def from_quadratic(
 
     omega, usual = lax.fori_loop(0, SETTLING_STEPS, settle, (quadratic.optimum, jnp.ones_like(shape)))
     found, determined = around(Centre(omega, powers / omega), _at(quadratic, usual), prior, spread)
-    return dataclasses.replace(found, level=NoiseLevel.of(shape, usual, determined, quadratic))
+    return dataclasses.replace(found, is_flat=is_flat, level=NoiseLevel.of(shape, usual, determined, quadratic))
 
 
 def _at(quadratic: Quadratic, precision: jax.Array) -> Quadratic:

@@ -8,10 +8,13 @@ standardised place, its log-density has the slope ``-n``, and for ``CURVATURE = 
 exponential distribution far in the tail, as the normal one does. ``CURVATURE = 2.9`` leaves the most effective draws:
 at least 98 % for any interval, and weights of at most 1.2.
 
-Intervals are reflected where needed, so that the end closer to zero comes first. With ``odds = exp(-z0)``, a draw at
-distance d from that end (in units of s), and ``eps`` the probability of the interval below the draw times ``share``,
+Intervals are reflected where needed, so that the end closer to zero comes first. With ``odds = exp(-z0)`` there, S the
+probability of exceeding a place, and S0, S1 that at the ends, a draw with the share p of the interval below it has
+``S = S0 - p (S0 - S1)`` and is, in units of s, away from the ends by
 
-    d = log1p(eps odds) - log1p(-eps),     ln density = log1p(eps odds) + log1p(-eps) + constant.
+    ln((1 - S) / (1 - S0)) - ln(S / S0)     and     ln(S / S1) - ln((1 - S) / (1 - S1)).
+
+Each is a sum of two positive terms, so that small distances keep their digits. A draw takes the end that is nearer.
 """
 
 from __future__ import annotations
@@ -40,8 +43,9 @@ class LogisticCut:
       rate: one over the scale s.
       odds: ``exp(-z0)`` at the near end.
       width: length of the interval in units of s.
-      share: probability of the interval among what lies beyond its near end.
-      beyond: one less ``share``, without cancellation.
+      decay: ``exp(-width)``.
+      share: ``1 - S1 / S0``.
+      middle: the probability below the middle of the interval, times ``share``.
     """
 
     turned: jax.Array
@@ -49,15 +53,17 @@ class LogisticCut:
     rate: jax.Array
     odds: jax.Array
     width: jax.Array
+    decay: jax.Array
     share: jax.Array
-    beyond: jax.Array
+    middle: jax.Array
 
     def log_density(self, from_low: jax.Array, from_high: jax.Array) -> jax.Array:
         """Return the log-density of draws, given their distances from the lower and from the upper end."""
-        distance = self.rate * (jnp.where(self.turned, from_high, from_low) - self.skipped)
-        decay = jnp.exp(-distance)
-        gain = jnp.log1p(-jnp.expm1(-distance) * self.odds / (1 + self.odds * decay))
-        return 2 * gain - distance + jnp.log(self.rate / self.share) - jnp.log1p(self.odds)
+        along = self.rate * (jnp.where(self.turned, from_high, from_low) - self.skipped)
+        # In the part that is left out the density goes on falling: there it is exponential.
+        distance, before = jnp.maximum(along, 0), jnp.minimum(along, 0)
+        falling = jnp.square(1 + self.odds * jnp.exp(-distance))
+        return jnp.log(self.rate * (1 + self.odds) / (self.share * falling)) - distance + before
 
     def quantile(self, below: jax.Array, above: jax.Array) -> tuple[jax.Array, jax.Array]:
         """Return the distances of quantiles from the lower and from the upper end, each with small relative error.
@@ -67,17 +73,31 @@ class LogisticCut:
           above: probability above the draw: ``1 - below``, but accurate where it is small.
         """
         p, q = jnp.where(self.turned, above, below), jnp.where(self.turned, below, above)
-        eps = p * self.share
-        rest = jnp.where(eps < 0.5, jnp.log1p(-eps), jnp.log(q + p * self.beyond))
-        distance = jnp.clip(jnp.log1p(eps * self.odds) - rest, 0, self.width)
-        # Close to the far end the difference cancels: measure from there, by the same formula with the ends exchanged.
-        behind = jnp.log1p(q * self.share / jnp.where(self.beyond > 0, self.beyond, 1))
-        ahead = q * self.share * self.odds / (1 + self.odds) * (1 + self.odds * jnp.exp(-self.width))
-        from_far = behind - jnp.log1p(-jnp.minimum(ahead, 0.9))
-        is_far = (distance > 0.5 * self.width) & (self.beyond > 0) & (ahead < 0.9)
-        left = jnp.where(is_far, jnp.clip(from_far, 0, self.width), self.width - distance) / self.rate
-        distance = distance / self.rate + self.skipped
-        return jnp.where(self.turned, left, distance), jnp.where(self.turned, distance, left)
+        beyond = self.decay * (1 + self.odds) / (1 + self.odds * self.decay)  # S1 / S0
+        eps = p * self.share  # 1 - S / S0
+        is_far = (eps > self.middle) & (beyond > 0)
+        gained = jnp.where(is_far, q * self.share / jnp.where(beyond > 0, beyond, 1), eps * self.odds)
+        above_all = (1 + self.odds * self.decay) / (1 + self.odds)  # (1 - S0) / (1 - S1)
+        lost = jnp.where(is_far, q * self.share * self.odds * above_all, eps)
+        kept = jnp.where(is_far, (1 + eps * self.odds) * above_all, q + p * beyond)
+        distance = jnp.clip(_log_sum(gained) - _log_difference(lost, kept), 0, self.width)
+        near = jnp.where(is_far, self.width - distance, distance) / self.rate + self.skipped
+        far = jnp.where(is_far, distance, self.width - distance) / self.rate
+        return jnp.where(self.turned, far, near), jnp.where(self.turned, near, far)
+
+
+def _log_sum(small: jax.Array) -> jax.Array:
+    """Return ``ln(1 + small)`` for nonnegative numbers, half as costly as ``log1p``: the rounding is added again."""
+    whole = 1 + small
+    return jnp.log(whole) + (small - (whole - 1)) / whole
+
+
+def _log_difference(lost: jax.Array, kept: jax.Array) -> jax.Array:
+    """Return ``ln(1 - lost)``, where ``kept`` is ``1 - lost`` and more exact than it if ``lost`` is large."""
+    whole = 1 - lost
+    rounding = ((1 - whole) - lost) / jnp.where(whole > 0, whole, 1)
+    is_small = lost < 0.5
+    return jnp.log(jnp.where(is_small, whole, kept)) + jnp.where(is_small, rounding, 0)
 
 
 def cut(low: jax.Array, width: jax.Array) -> LogisticCut:
@@ -96,6 +116,8 @@ def cut(low: jax.Array, width: jax.Array) -> LogisticCut:
     # (1 - n s) / (1 + n s), without cancellation.
     odds = CURVATURE / jnp.square(rate + outside) * jnp.exp(-jnp.minimum(near, 0) * rate)
     length = rate * (width - skipped)
-    decay = jnp.exp(-length)
-    seen = 1 + odds * decay
-    return LogisticCut(turned, skipped, rate, odds, length, -jnp.expm1(-length) / seen, decay * (1 + odds) / seen)
+    half = jnp.exp(-0.5 * length)
+    fallen = jnp.where(length < 1e-2, 0.5 * length * (1 - 0.25 * length * (1 - length / 6)), 1 - half)
+    decay = jnp.square(half)
+    share = fallen * (1 + half) / (1 + odds * decay)
+    return LogisticCut(turned, skipped, rate, odds, length, decay, share, fallen / (1 + odds * half))

@@ -47,7 +47,7 @@ MULTIPLES = 1, 4, 32
 """Draws of the rungs of ``TG`` but the last, as multiples of those of the first."""
 
 MANY_COMPONENTS = 12
-"""With more components the first rung has twice as many draws, because fewer of them are effective."""
+"""With more components the first rung has four times as many draws, because fewer of them are effective."""
 
 PRIOR_DRAWS = 1 << 15
 """Draws of ``IS``."""
@@ -116,7 +116,7 @@ class Auto(Sampler):
       keep: how many draws the posterior keeps, for intervals, samples and predictions: a power of two, or 0 for none.
       rungs_inside_jit: how many methods of the ladder may be tried where the host can't see the data. 1, the default,
         is the one method above. For linear problems up to 64 components 2 means ``TG`` with 2,048 or 8,192 draws, 3
-        adds 65,536 (all twice as many from 13 components on) and 4 adds 524,288; 5 adds ``HitAndRun``, which has no
+        adds 65,536 (all four times as many from 13 components on) and 4 adds 524,288; 5 adds ``HitAndRun``, which has no
         derivatives. For others 2 means ``IS``, then ``HitAndRun``.
     """
 
@@ -141,10 +141,10 @@ class Auto(Sampler):
         num_components = problem.num_components
         walk = Rung(HitAndRun(target_ess=self.target_ess, max_moves=MAX_MOVES, **common).prepare(problem))
         if problem.is_linear and num_components <= MAX_GAUSSIAN:
-            few = max(FEW_DRAWS << (num_components > MANY_COMPONENTS), self.keep)
+            few = max(FEW_DRAWS * (4 if num_components > MANY_COMPONENTS else 1), self.keep)
             most = max(MOST_DRAWS, self.keep)
             # One program serves few and many draws: how many to make is an argument.
-            gaussian = TG(num_draws=most, chunk=few, **common)
+            gaussian = TG(num_draws=most, chunk=few, **common).prepare(problem)
             # Few draws that just reach the target may be lucky. More are worth trying if few promise enough.
             draws = sorted({*(min(few * factor, most) for factor in MULTIPLES), most})
             return [*(self._gaussian_rung(gaussian, number, few) for number in draws), walk]
