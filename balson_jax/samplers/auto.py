@@ -116,8 +116,8 @@ class Auto(Sampler):
       keep: how many draws the posterior keeps, for intervals, samples and predictions: a power of two, or 0 for none.
       rungs_inside_jit: how many methods of the ladder may be tried where the host can't see the data. 1, the default,
         is the one method above. For linear problems up to 64 components 2 means ``TG`` with 2,048 or 8,192 draws, 3
-        adds 65,536 (all four times as many from 13 components on) and 4 adds 524,288; 5 adds ``HitAndRun``, which has no
-        derivatives. For others 2 means ``IS``, then ``HitAndRun``.
+        adds 65,536 (all four times as many from 13 components on) and 4 adds 524,288; 5 adds ``HitAndRun``, which has
+        no derivatives. For others 2 means ``IS``, then ``HitAndRun``.
     """
 
     target_ess: float = dataclasses.field(default=400.0, metadata={"static": True})
