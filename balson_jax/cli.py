@@ -126,7 +126,7 @@ def sensing(
 def bench(
     groups: Annotated[
         list[str] | None,
-        typer.Argument(help="Groups of benchmarks. Default: all except coverage, strong and fuzz, which take long."),
+        typer.Argument(help="Groups of benchmarks. Default: all except coverage, sparse, strong and fuzz."),
     ] = None,
     quick: Annotated[bool, typer.Option("--quick", help="Use small sizes; takes about a minute.")] = False,
     check: Annotated[bool, typer.Option("--check", help="Exit with an error if a target is missed.")] = False,

@@ -27,8 +27,8 @@ LASSO, NNLS, EXACT = "LASSO", "nonnegative LS", "constrained LS"
 RECOVERED = 0.1
 """Theta is recovered if the relative error of an estimate is at most this."""
 
-METHOD = HitAndRun(target_ess=100.0, max_moves=1 << 13, keep=256)
-"""Chains, because no proposal reaches so many components; few draws suffice for a mean."""
+METHOD = HitAndRun(target_ess=100.0, max_moves=1 << 12, walkers=8, keep=256)
+"""Chains, because no proposal reaches so many components. They are short: a mean needs few draws."""
 
 MAX_STEPS = 10_000
 """Of nonnegative least squares."""
@@ -58,10 +58,10 @@ class Settings:
       cases: kinds of problems.
     """
 
-    num_components: int = 40
+    num_components: int = 30
     shares_of_rows: tuple[float, ...] = (0.2, 0.35, 0.5, 0.65, 0.8)
     shares_present: tuple[float, ...] = (0.1, 0.25, 0.4, 0.55, 0.7)
-    trials: int = 10
+    trials: int = 6
     seed: int = 0
     prior: float = 0.1
     level: float = 0.01
