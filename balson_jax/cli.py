@@ -115,7 +115,7 @@ def sensing(
     _make(out)
     base = experiment.QUICK if quick else experiment.Settings()
     settings = dataclasses.replace(base, seed=seed, trials=trials or base.trials)
-    with _progress(len(settings.cases) * len(settings.cells)) as report_progress:
+    with _progress(len(settings.cases) * len(settings.shares_of_rows)) as report_progress:
         results = experiment.run(settings, report_progress)
     _print(tables.tables(results))
     Console().print(tables.finding(results))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -42,12 +43,12 @@ class Cell(NamedTuple):
 
 
 class Problems(NamedTuple):
-    """Problems of one cell, of equal shape.
+    """Problems of equal shape.
 
     Attributes:
-      design: ``(trials, N, K)``, in units of the root mean square of the noiseless rows.
-      target: ``(trials, N)``.
-      theta: the truth, ``(trials, K)``.
+      design: ``(problems, N, K)``, in units of the root mean square of the noiseless rows.
+      target: ``(problems, N)``.
+      theta: the truth, ``(problems, K)``.
     """
 
     design: np.ndarray
@@ -59,6 +60,11 @@ class Problems(NamedTuple):
         missing = num_rows - self.target.shape[1]
         design = np.pad(self.design, [(0, 0), (0, missing), (0, 0)])
         return Problems(design, np.pad(self.target, [(0, 0), (0, missing)]), self.theta)
+
+
+def joined(parts: Sequence[Problems]) -> Problems:
+    """Return problems of equal shape together."""
+    return Problems(*(np.concatenate(arrays) for arrays in zip(*parts, strict=True)))
 
 
 def make(rng: np.random.Generator, case: Case, cell: Cell, num_components: int, trials: int) -> Problems:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Callable
 
 import jax
@@ -15,7 +16,7 @@ from ...problems.linear import LinearProblem, linear_problem
 from ...reference import lasso_within
 from ...samplers import HitAndRun
 from ...targets.base import PRESENT_SHARE
-from .data import Case, Cell, Problems, make
+from .data import Case, Cell, Problems, joined, make
 
 MEAN, SPARSE, MODE = "posterior mean", "sparse", "theta"
 OURS = (MEAN, SPARSE, MODE)
@@ -136,30 +137,45 @@ def run(settings: Settings, report: Callable[[str], None] = lambda name: None) -
 
     Args:
       settings: the settings of the experiment.
-      report: called with a description before each of ``len(cases) * len(cells)`` parts.
+      report: called with a description before each of ``len(cases) * len(shares_of_rows)`` parts.
     """
     return Results(settings, tuple(_run_case(settings, number, report) for number in range(len(settings.cases))))
 
 
 def _run_case(settings: Settings, number: int, report: Callable[[str], None]) -> Outcome:
-    """Return the outcome of one case; the problems of each cell are one batch."""
+    """Return the outcome of one case; all problems with the same number of rows are one batch."""
     case, parts = settings.cases[number], []
-    for place, cell in enumerate(settings.cells):
-        report(f"{case.name}: {cell.num_present} of {settings.num_components} by {cell.num_rows} rows")
-        rng = np.random.default_rng([settings.seed, number, place])
+    groups = itertools.groupby(enumerate(settings.cells), lambda numbered: numbered[1].num_rows)
+    for place, (num_rows, cells) in enumerate(groups):
+        report(f"{case.name}: {num_rows} rows")
+        problems = [
+            make(
+                np.random.default_rng([settings.seed, number, own]),
+                case,
+                cell,
+                settings.num_components,
+                settings.trials,
+            )
+            for own, cell in cells
+        ]
         key = jax.random.fold_in(jax.random.fold_in(jax.random.key(settings.seed), number), place)
-        problems = make(rng, case, cell, settings.num_components, settings.trials)
-        parts.append(solve(key, case, problems, settings))
+        parts.append(solve(key, case, joined(problems), settings))
+
+    def gathered(values: list[np.ndarray]) -> np.ndarray:
+        whole = np.concatenate(values)
+        return whole.reshape(len(settings.cells), settings.trials, *whole.shape[1:])
+
     error, support = (
-        {name: np.stack([getattr(part, field)[name] for part in parts]) for name in getattr(parts[0], field)}
+        {name: gathered([getattr(part, field)[name] for part in parts]) for name in getattr(parts[0], field)}
         for field in ("error", "support")
     )
     fields = ("expected", "inclusion", "present", "trusted")
-    return Outcome(case, error, support, **{name: np.stack([getattr(part, name) for part in parts]) for name in fields})
+    rest = {name: gathered([getattr(part, name) for part in parts]) for name in fields}
+    return Outcome(case, error, support, **rest)
 
 
 def solve(key: jax.Array, case: Case, problems: Problems, settings: Settings) -> Outcome:
-    """Return what the methods make of the problems of one cell; the outcome's arrays lack the axis of cells."""
+    """Return what the methods make of problems of one shape; the arrays have one leading axis, of problems."""
     problems = problems.padded(settings.most_rows)
     problem = as_problem(case, problems, settings)
     posterior = fit(key, problem, METHOD)
@@ -192,7 +208,7 @@ def as_problem(case: Case, problems: Problems, settings: Settings) -> LinearProb
 
 
 def compared(case: Case, problems: Problems, problem: LinearProblem) -> dict[str, np.ndarray]:
-    """Return the estimates of the methods of comparison, ``(trials, K)`` by name.
+    """Return the estimates of the methods of comparison, ``(problems, K)`` by name.
 
     With signs the constrained optimum is LASSO's.
     """
