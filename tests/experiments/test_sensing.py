@@ -163,6 +163,10 @@ def test_scores_count_what_they_say():
     assert row[1:] == ("100 %",) * 6 + (f"{len(SMALL.cells)} of {len(SMALL.cells)}",)
     assert "100 % of the problems without noise" in tables.finding(dataclasses.replace(results, outcomes=(perfect,)))
     assert len(figures.overview(results).axes) == 3
+    doubtful = sum(int((~own.trusted).sum()) for own in results.outcomes)
+    assert f"{doubtful:,} of " in tables.recovery(results).note
+    calm = dataclasses.replace(outcome, trusted=np.ones_like(outcome.trusted))
+    assert "All fits have status OK" in tables.doubts(dataclasses.replace(results, outcomes=(calm,)))
 
 
 @pytest.mark.slow

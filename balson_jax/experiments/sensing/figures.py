@@ -5,17 +5,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
+from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
 
-from .experiment import EXACT, LASSO, MEAN, NNLS, RECOVERED, Outcome, Results
+from .experiment import EXACT, LASSO, MEAN, RECOVERED, Outcome, Results
 from .tables import METHODS, reliability
-from .theory import line, nonnegative_threshold
+from .theory import line
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-SHADES = "Greys_r"
-"""White where all problems are recovered."""
+SHADES = LinearSegmentedColormap.from_list("shades", ["0.4", "1.0"])
+"""White where all problems are recovered, and never so dark that black lines vanish."""
 
 
 def overview(results: Results) -> Figure:
@@ -26,7 +27,7 @@ def overview(results: Results) -> Figure:
     image = _phase(left, results, outcome, MEAN)
     _frontiers(left, results, outcome)
     left.set_title(f"Problems that the posterior mean recovers ({outcome.case.name})", fontsize=9)
-    left.legend(fontsize=7, loc="upper left", framealpha=0.95)
+    left.legend(fontsize=7, loc="lower right", framealpha=0.95)
     figure.colorbar(image, ax=left, label="share recovered")
     _expectations(right, results.outcomes)
     right.set_title("The posterior says when it has not recovered", fontsize=9)
@@ -97,34 +98,24 @@ def _phase(axes: Axes, results: Results, outcome: Outcome, method: str):
 
 
 def _theory(axes: Axes, outcome: Outcome, **style) -> None:
-    """Draw the weak threshold of Donoho and Tanner, and that of nonnegative least squares."""
+    """Draw the weak threshold of Donoho and Tanner."""
     low, high = axes.get_xlim()
     shares = np.linspace(max(low, 0.02), min(high, 0.98), 60)
-    axes.plot(shares, line(shares, outcome.case.signed), color="tab:red", linewidth=1.5, **style)
+    axes.plot(shares, line(shares, outcome.case.signed), color="black", linewidth=2, **style)
 
 
 def _frontiers(axes: Axes, results: Results, outcome: Outcome) -> None:
-    """Draw where methods of comparison recover half of the problems, and the theory."""
+    """Draw the theory, and where least squares and the posterior mean recover half of the problems."""
     _theory(axes, outcome, label="least squares, theory (Donoho and Tanner)")
     settings = results.settings
-    if NNLS in outcome.error:
-        shares = np.linspace(0.5, min(axes.get_xlim()[1], 0.98), 30)
-        limits = [nonnegative_threshold(float(share)) for share in shares]
-        axes.plot(shares, limits, color="tab:red", linestyle=":", linewidth=1.5, label="without the sum, theory")
-    name = EXACT if EXACT in outcome.error else LASSO
-    if min(len(settings.shares_of_rows), len(settings.shares_present)) > 1:
-        for method, style in ((name, "--"), (MEAN, "-")):
-            shares = _grid(results, outcome.recovered(method))
-            axes.contour(
-                settings.shares_of_rows,
-                settings.shares_present,
-                shares,
-                levels=[0.5],
-                colors="tab:blue",
-                linestyles=style,
-                linewidths=1.5,
-            )
-            axes.plot([], [], color="tab:blue", linestyle=style, label=f"{method}: half recovered")
+    if min(len(settings.shares_of_rows), len(settings.shares_present)) < 2:
+        return
+    for method, style in ((EXACT if EXACT in outcome.error else LASSO, "--"), (MEAN, ":")):
+        shares = _grid(results, outcome.recovered(method))
+        if shares.min() < 0.5 < shares.max():
+            place = settings.shares_of_rows, settings.shares_present
+            axes.contour(*place, shares, levels=[0.5], colors="black", linestyles=style, linewidths=1.4)
+            axes.plot([], [], color="black", linestyle=style, linewidth=1.4, label=f"{method}: half recovered")
 
 
 def _expectations(axes: Axes, outcomes: tuple[Outcome, ...]) -> None:
@@ -133,7 +124,7 @@ def _expectations(axes: Axes, outcomes: tuple[Outcome, ...]) -> None:
         expected, error = outcome.expected.ravel(), outcome.error[MEAN].ravel()
         kept = np.maximum(expected, 1e-4), np.maximum(error, 1e-4)
         axes.plot(*kept, marker, markersize=3, alpha=0.5, color="black", markerfacecolor="none", markeredgewidth=0.6)
-    axes.axhline(RECOVERED, color="tab:red", linewidth=1, linestyle="--")
-    axes.axvline(RECOVERED, color="tab:red", linewidth=1, linestyle="--")
+    axes.axhline(RECOVERED, color="black", linewidth=1, linestyle="--")
+    axes.axvline(RECOVERED, color="black", linewidth=1, linestyle="--")
     axes.axline((0.01, 0.01), slope=1, color="0.6", linewidth=1)
     axes.set(xscale="log", yscale="log", xlabel="relative error that the posterior expects", ylabel="relative error")

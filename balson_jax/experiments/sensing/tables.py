@@ -54,7 +54,19 @@ def recovery(results: Results) -> Table:
         "The first three are of one posterior: its mean, few components that predict what the mean predicts "
         "(posterior.sparse), and the paper's sparse mode (posterior.theta). The others know that there are no signs "
         "(nonnegative LS), that the L1 norm is at most 1 (LASSO), or both, with a sum of exactly 1 (constrained LS). "
-        "Where theta has signs, constrained LS is LASSO.",
+        f"Where theta has signs, constrained LS is LASSO. {doubts(results)}",
+    )
+
+
+def doubts(results: Results) -> str:
+    """Return how many fits the library itself does not trust."""
+    trusted = np.concatenate([outcome.trusted.ravel() for outcome in results.outcomes])
+    if trusted.all():
+        return "All fits have status OK."
+    return (
+        f"{(~trusted).sum():,} of {trusted.size:,} fits have a status other than OK: the chains are short, so "
+        "that R-hat or effective draws are not what fit asks for by default. Means and standard deviations are "
+        "used as they are."
     )
 
 
