@@ -1,8 +1,9 @@
-"""The command line: ``balson fit``, ``check``, ``paper``, ``sensitivity`` and ``bench``."""
+"""The command line: ``balson fit``, ``check``, ``paper``, ``sensitivity``, ``sensing`` and ``bench``."""
 
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import os
 import subprocess
 import sys
@@ -25,7 +26,7 @@ from .dirichlet import MATCH_RULES, MatchRule
 from .experiments.paper.experiment import Settings
 
 if TYPE_CHECKING:
-    from .experiments.paper import tables
+    from .experiments.page import Table as Sheet
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, help="Bayesian least squares on the simplex.")
 
@@ -102,10 +103,30 @@ def sensitivity(
 
 
 @app.command()
+def sensing(
+    seed: Seed = 0,
+    trials: Annotated[int | None, typer.Option(min=2, help="Number of problems of each cell of the grid.")] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="Use a small grid; takes about a minute.")] = False,
+    out: Out = Path("balson_sensing"),
+) -> None:
+    """Find few of many shares from fewer rows than shares, beside LASSO and least squares. Write an HTML page."""
+    from .experiments.sensing import experiment, report, tables
+
+    _make(out)
+    base = experiment.QUICK if quick else experiment.Settings()
+    settings = dataclasses.replace(base, seed=seed, trials=trials or base.trials)
+    with _progress(len(settings.cases) * len(settings.shares_of_rows)) as report_progress:
+        results = experiment.run(settings, report_progress)
+    _print(tables.tables(results))
+    Console().print(tables.finding(results))
+    _say_where(report.write(results, out))
+
+
+@app.command()
 def bench(
     groups: Annotated[
         list[str] | None,
-        typer.Argument(help="Groups of benchmarks. Default: all except coverage, strong and fuzz, which take long."),
+        typer.Argument(help="Groups of benchmarks. Default: all except coverage, sparse, strong and fuzz."),
     ] = None,
     quick: Annotated[bool, typer.Option("--quick", help="Use small sizes; takes about a minute.")] = False,
     check: Annotated[bool, typer.Option("--check", help="Exit with an error if a target is missed.")] = False,
@@ -150,7 +171,7 @@ def _progress(total: int) -> Iterator[Callable[[str], None]]:
         yield begin
 
 
-def _print(every_table: list[tables.Table]) -> None:
+def _print(every_table: list[Sheet]) -> None:
     console = Console()
     for table in every_table:
         shown = Table(title=table.title, caption=table.note or None, box=box.SIMPLE, padding=(0, 1, 0, 0))

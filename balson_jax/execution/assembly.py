@@ -14,6 +14,7 @@ from ..problems.base import Problem
 from ..samplers import Sampler
 from ..status import Status
 from ..targets import Target
+from ..targets.base import PRESENT
 from ..weighting.estimate import Estimate, Moment
 
 EVIDENCE_ROUNDING = 8
@@ -72,6 +73,7 @@ def posterior_of(key: jax.Array, problem: Problem, target: Target, found: Estima
         mean_stderr=scaled(jnp.hypot(theta.mean_stderr[:, :num_params], off)),
         std_stderr=scaled(jnp.hypot(theta.std_stderr[:, :num_params], off)),
         dirichlet_misfit=trusted(_misfit(alpha, omega.variance)),
+        **_presence(found, trusted),
         residual=trusted(residual),
         least_residual=trusted(least),
         total=total,
@@ -117,6 +119,18 @@ def _diagnostics(target: Target, found: Estimate, alpha: jax.Array, method: Samp
         "log_evidence_stderr": known["log_evidence_stderr"] + rounding,
         "acceptance_rate": jnp.where(target.unbounded, jnp.nan, known["acceptance_rate"]),
         "status": status,
+    }
+
+
+def _presence(found: Estimate, trusted: Any) -> dict[str, jax.Array]:
+    """Return how probable it is that each parameter is present, and its error; NaN where no draw has any weight."""
+    moment = found.moments.get(PRESENT)
+    if moment is None:
+        return {}
+    some = (found.ess > 0)[:, None]
+    return {
+        "present": trusted(jnp.where(some, jnp.clip(moment.mean, 0, 1), jnp.nan)),
+        "present_stderr": trusted(jnp.where(some, moment.mean_stderr, jnp.nan)),
     }
 
 

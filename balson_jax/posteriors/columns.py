@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 def columns(posterior: Posterior, level: float) -> dict[str, np.ndarray]:
     """Return the columns of the table by name, all of the same length.
 
-    Without kept draws ``hdi_low``, ``hdi_high`` and ``inclusion`` are NaN.
+    Without kept draws ``hdi_low`` and ``hdi_high`` are NaN; so is ``inclusion``, unless all draws were asked for it.
     """
     batch, num_params = posterior.batch_shape, posterior.num_params
     shape = (*batch, num_params)
@@ -62,11 +62,10 @@ def problem_columns(posterior: Posterior) -> dict[str, np.ndarray]:
 
 
 def drawn(posterior: Posterior, level: float) -> tuple[Any, Any, Any]:
-    """Return both ends of the shortest intervals, and the probabilities of inclusion; NaN without kept draws."""
-    if not posterior.draws.shape[-2]:
-        unknown = np.full(posterior.mean.shape, np.nan, posterior.mean.dtype)
-        return unknown, unknown, unknown
-    return (*posterior.hdi(level), posterior.inclusion())
+    """Return both ends of the shortest intervals, and the probabilities of inclusion; NaN where they are not known."""
+    unknown = np.full(posterior.mean.shape, np.nan, posterior.mean.dtype)
+    low, high = posterior.hdi(level) if posterior.draws.shape[-2] else (unknown, unknown)
+    return low, high, posterior.inclusion() if posterior.knows_inclusion else unknown
 
 
 def status_words(status: jax.Array) -> np.ndarray:

@@ -27,7 +27,7 @@ def xarray_for(name: str) -> Any:
 
 
 def to_xarray(posterior: Posterior, level: float) -> Any:
-    """Return the data set; without kept draws intervals and inclusion are NaN."""
+    """Return the data set; NaN for intervals and inclusion where they are not known."""
     xarray = xarray_for("to_xarray")
     problem, component = problem_dims(posterior), (*problem_dims(posterior), "component")
     low, high, inclusion = drawn(posterior, level)

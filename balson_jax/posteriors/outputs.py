@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from .. import validation
+from ..targets.base import PRESENT_SHARE
 from .sparse import sparsest
 from .support import inclusion
 
@@ -20,21 +21,30 @@ if TYPE_CHECKING:
 class Outputs:
     """Methods of a posterior that return it in another form. The packages they need are imported when called."""
 
-    def inclusion(self, threshold: float = 0.01) -> jax.Array:
+    def inclusion(self, threshold: float = PRESENT_SHARE) -> jax.Array:
         """Return the probability that each component exceeds a share of the total, ``(..., P)``.
 
-        From the kept draws. A component that may be negative counts by its magnitude.
+        A component that may be negative counts by its magnitude. From all draws, if omega has more than 8 components
+        and the threshold is the default (``present``, with the error ``present_stderr``); else from the kept draws.
 
         Args:
           threshold: the share, between 0 and 1.
         """
         posterior = cast("Posterior", self)
         validation.require_share("threshold", threshold)
+        if posterior.present is not None and validation.is_concrete(threshold) and float(threshold) == PRESENT_SHARE:
+            return posterior.present
         posterior.require_draws("inclusion")
         limit = jnp.asarray(threshold, posterior.mean.dtype) * posterior.total
         return inclusion(posterior.draws, posterior.draw_weights, limit)
 
-    def support(self, probability: float = 0.5, threshold: float = 0.01) -> jax.Array:
+    @property
+    def knows_inclusion(self) -> bool:
+        """Whether ``inclusion()`` is known: from all draws, or because draws were kept."""
+        posterior = cast("Posterior", self)
+        return posterior.present is not None or bool(posterior.draws.shape[-2])
+
+    def support(self, probability: float = 0.5, threshold: float = PRESENT_SHARE) -> jax.Array:
         """Return which components exceed a share of the total with more than this probability, ``(..., P)``.
 
         Args:

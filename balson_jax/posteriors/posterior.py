@@ -60,6 +60,9 @@ class Posterior(Labelled, Outputs, Diagnostics):
       dirichlet_misfit: the largest factor by which a variance of omega differs from that of the approximating
         Dirichlet; 1 if all agree. Where it is large, ``alpha`` and ``theta`` describe the posterior poorly; means,
         standard deviations, intervals and draws don't depend on them.
+      present: probability that each parameter exceeds a hundredth of the total in magnitude, from all weighted draws,
+        ``(..., P)``; ``None`` with up to 8 components of omega (see ``inclusion``).
+      present_stderr: its Monte Carlo standard error.
       residual: root mean square of the residuals at ``mean``, ``(...)``; in units of the rows' own noise, if they have
         any.
       least_residual: the same at the constrained optimum, the best that any theta does; NaN if that is not known.
@@ -95,6 +98,8 @@ class Posterior(Labelled, Outputs, Diagnostics):
     residual: jax.Array = None  # type: ignore[assignment]
     least_residual: jax.Array = None  # type: ignore[assignment]
     nuisance: NuisancePosterior | None = None
+    present: jax.Array = None  # type: ignore[assignment]
+    present_stderr: jax.Array = None  # type: ignore[assignment]
     methods: tuple[str, ...] = dataclasses.field(metadata={"static": True})
     constraint: Constraint = dataclasses.field(metadata={"static": True})
     certified: bool = dataclasses.field(default=True, metadata={"static": True})

@@ -15,6 +15,9 @@ MAX_ROWS = 30
 MAX_NAME = 24
 """Longer names of components are cut."""
 
+FEW = 8
+"""With more components than this the table tells how probable it is that each is present, and begins with those."""
+
 
 def as_text(posterior: Posterior, level: float) -> str:
     """Return the table of one problem's components, or the overview of a batch."""
@@ -27,12 +30,16 @@ def _single(posterior: Posterior, level: float) -> str:
     columns = [np.asarray(column) for column in (posterior.mean, posterior.std, lower, upper, posterior.theta)]
     kind = f"{100 * level:g} % {'hdi' if shortest else 'interval'}"
     lines = [f"Posterior of theta ({posterior.method}), {posterior.constraint.label} {float(posterior.total):g}", ""]
-    names = _components(posterior)
-    width = max(9, *(1 + len(name) for name in names)) if posterior.names else 9
-    lines.append(f"{'':>{width}}{'mean':>10}{'std':>10}{kind:>23}{'sparse mode':>14}")
-    for k, name in enumerate(names):
+    included = np.asarray(posterior.inclusion()) if posterior.num_params > FEW and posterior.knows_inclusion else None
+    order = np.arange(posterior.num_params) if included is None else _largest_first(included, columns[0])
+    names = _components(posterior, order[:MAX_ROWS])
+    width = max(9, *(1 + len(name) for name in names.values()))
+    middle = "" if included is None else f"{'inclusion':>11}"
+    lines.append(f"{'':>{width}}{'mean':>10}{'std':>10}{kind:>23}{middle}{'sparse mode':>14}")
+    for k, name in names.items():
         mean, std, low, high, mode = (_number(column[k]) for column in columns)
-        lines.append(f"{name:>{width}}{mean:>10}{std:>10}{f'{low} – {high}':>23}{mode:>14}")
+        middle = "" if included is None else f"{included[k]:>11.3f}"
+        lines.append(f"{name:>{width}}{mean:>10}{std:>10}{f'{low} – {high}':>23}{middle}{mode:>14}")
     if posterior.num_params > MAX_ROWS:
         lines.append(f"... and {posterior.num_params - MAX_ROWS} more components")
     lines += _unknowns(posterior, level, width)
@@ -58,13 +65,17 @@ def _quality(posterior: Posterior) -> str:
     return f"Pareto k {_finite(posterior.pareto_k, '.2f')}   acceptance rate {rate}"
 
 
-def _components(posterior: Posterior) -> list[str]:
+def _largest_first(included: np.ndarray, mean: np.ndarray) -> np.ndarray:
+    """Return the components' order by probability of inclusion, as far as the table tells it, and then by size."""
+    return np.lexsort((-np.abs(mean), -np.round(included, 3)))
+
+
+def _components(posterior: Posterior, shown: np.ndarray) -> dict[int, str]:
     """Return what the table calls the components that it shows."""
-    shown = range(min(posterior.num_params, MAX_ROWS))
     if posterior.names is None:
-        return [f"theta[{k}]" for k in shown]
-    names = (posterior.names[k] for k in shown)
-    return [name if len(name) <= MAX_NAME else f"{name[: MAX_NAME - 1]}…" for name in names]
+        return {int(k): f"theta[{k}]" for k in shown}
+    names = {int(k): posterior.names[k] for k in shown}
+    return {k: name if len(name) <= MAX_NAME else f"{name[: MAX_NAME - 1]}…" for k, name in names.items()}
 
 
 def _unknowns(posterior: Posterior, level: float, width: int) -> list[str]:

@@ -52,6 +52,16 @@ class Optimum(NamedTuple):
     peaks: jax.Array | None = None
 
 
+PRESENT = "present"
+"""Name of the quantity that tells which parameters are present."""
+
+PRESENT_SHARE = 0.01
+"""A parameter is present if its magnitude exceeds this share of the total."""
+
+FEW_COMPONENTS = 8
+"""With more components than this, all draws are asked which parameters are present, not only the kept ones."""
+
+
 @functools.singledispatch
 def find_optimum(problem: Any, key: jax.Array, needs: Needs) -> Optimum:
     """Return the optimum of one problem or a batch, as far as a method needs it."""
@@ -140,6 +150,11 @@ class Target(abc.ABC):
         return self.base.shape[0], self.prior.shape[-1]
 
     @property
+    def tells_presence(self) -> bool:
+        """Whether the moments of a fit include the probabilities that parameters are present."""
+        return self.shape[1] > FEW_COMPONENTS
+
+    @property
     def rounded(self) -> jax.Array:
         """Whether the rounding of the data may move the answer by about its own spread, ``(B,)``."""
         return self.rounding > MAX_ROUNDING
@@ -191,7 +206,8 @@ class Target(abc.ABC):
         """Return the quantities whose moments are reported, by name: ``(n, L)`` if shared, else ``(B, n, L)``.
 
         ``"omega"`` always; ``"theta"``, as a share of the total, where it is not part of omega; ``"noise"``, the
-        statistic from which the posterior of the noise level follows; ``"log_omega"`` if it is given.
+        statistic from which the posterior of the noise level follows; ``"log_omega"`` if it is given; ``"present"``,
+        booleans, where there are many components.
         """
         found = {"omega": omega}
         if not self.constraint.theta_is_omega:
@@ -200,6 +216,9 @@ class Target(abc.ABC):
             found["noise"] = self._noise_of_draws.statistic(half_square)[:, None, :]
         if log_omega is not None:
             found["log_omega"] = log_omega
+        if self.tells_presence:
+            shares = found.get("theta", omega)[..., : self.constraint.num_params(self.shape[1]), :]
+            found[PRESENT] = jnp.abs(shares) > PRESENT_SHARE
         return found
 
     def sizes(self, logs: bool = False) -> dict[str, int]:
@@ -212,6 +231,8 @@ class Target(abc.ABC):
             found["noise"] = 1
         if logs:
             found["log_omega"] = num_components
+        if self.tells_presence:
+            found[PRESENT] = self.constraint.num_params(num_components)
         return found
 
     def prior_moments(self) -> dict[str, tuple[jax.Array, jax.Array]]:

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from .. import dirichlet
+from ..targets.base import PRESENT
 from . import reservoir
 from .diagnostics import Diagnostics, verdict
 from .moments import Moments, combine
@@ -121,10 +122,13 @@ def from_replicates(parts: Moments, log_peak: jax.Array, num_draws: int, inverse
     k = jnp.where(is_harmless, jnp.minimum(k, 0), k)
     draws, draw_weights = reservoir.gather(parts.kept, scale / moments.mass)
     errors = {name: _errors(name, parts, moments, math.sqrt(correction) * share) for name in moments.mean}
-    gain = _gain(errors, ess, evidence_square, weight_square)
-    within = gain / jnp.maximum(ess, 1), 2 * gain / jnp.maximum(ess, 1)
+    # Indicators jump, so quasi-random draws gain little for them, and they tell nothing of the gain of the others.
+    smooth = {name: own for name, own in errors.items() if name != PRESENT}
+    independent = 1 / jnp.maximum(ess, 1)
+    gain = _gain(smooth, ess, evidence_square, weight_square)
+    within = {name: (gain if name in smooth else 1.0) * independent for name in errors}
     return Estimate(
-        moments={name: _moment(name, moments, own, within) for name, own in errors.items()},
+        moments={name: _moment(name, moments, own, within[name]) for name, own in errors.items()},
         log_evidence=log_peak + log_mean_weight,
         log_evidence_stderr=jnp.sqrt(dependable(evidence_square, gain * weight_square)),
         acceptance_rate=acceptance_rate,
@@ -185,11 +189,14 @@ def _gain(errors: dict[str, Any], ess: jax.Array, evidence: jax.Array, independe
     return jnp.maximum(jnp.sqrt(of_means) * jnp.sqrt(0.5 * variances.mean(-1)), SMALLEST_RATIO)
 
 
-def _moment(name: str, moments: Moments, errors: tuple[jax.Array, ...], within: tuple[jax.Array, ...]) -> Moment:
-    """Return the moment of a quantity, given relative errors of mean and variance and their expected squares."""
+def _moment(name: str, moments: Moments, errors: tuple[jax.Array, jax.Array], within: jax.Array) -> Moment:
+    """Return the moment of a quantity, given relative errors, and the expected square of that of the mean, ``(B,)``.
+
+    That of the variance is twice as large, as of normal distributions.
+    """
     mean, variance = moments.mean[name], moments.variance(name)
     scale = jnp.where(variance > 0, variance, 1)
-    of_mean, of_variance = (_scaled(own, square[:, None]) for own, square in zip(errors, within, strict=True))
+    of_mean, of_variance = _scaled(errors[0], within[:, None]), _scaled(errors[1], 2 * within[:, None])
     return Moment(mean, variance, of_mean * jnp.sqrt(scale), of_variance * scale)
 
 

@@ -5,7 +5,8 @@ with the number of draws. Weights are kept relative to the largest seen so far, 
 the chunk (Chan, Golub and LeVeque 1983), so that a posterior thousands of times narrower than the simplex keeps its
 variance in float32.
 
-Quantities whose moments are wanted go by name (see ``Target.quantities``): ``{"omega": (K, L), ...}``.
+Quantities whose moments are wanted go by name (see ``Target.quantities``): ``{"omega": (K, L), ...}``. Booleans are
+indicators, whose mean is a probability.
 """
 
 from __future__ import annotations
@@ -100,7 +101,7 @@ def summarise(
     # vanish nor does one overflow.
     peak = peak - 16 * jnp.finfo(peak.dtype).eps * jnp.abs(jnp.where(jnp.isneginf(peak), 0, peak))
     p = jnp.exp(jnp.minimum(log_weights - jnp.where(jnp.isneginf(peak), 0, peak)[..., None], 30))
-    sums = {name: (_shared_sums if x.ndim == 3 else _own_sums)(p, x) for name, x in quantities.items()}
+    sums = {name: _sums(p, x) for name, x in quantities.items()}
     mass = sums["omega"][0]
     kept = reservoir.empty(mass.size, quantities["omega"].shape[-3], 0, mass.dtype)
     if gumbel is not None:
@@ -129,6 +130,22 @@ def _fold_maxima(log_weights: jax.Array, num_buckets: int) -> jax.Array:
         half = log_weights.shape[-1] // 2
         log_weights = jnp.maximum(log_weights[..., :half], log_weights[..., half:])
     return log_weights
+
+
+def _sums(p: jax.Array, x: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """Return mass, ``(B, R)``, mean and spread, ``(B, R, n)``, of a quantity ``(n, R, L)`` or ``(B, n, R, L)``."""
+    if x.dtype == bool:
+        return _indicator_sums(p, x)
+    return (_shared_sums if x.ndim == 3 else _own_sums)(p, x)
+
+
+def _indicator_sums(p: jax.Array, holds: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """Return mass, mean and spread of indicators: an indicator is its own square, so one sum tells both."""
+    mass = p.sum(-1)
+    axes = "krl" if holds.ndim == 3 else "bkrl"
+    sums = jnp.einsum(f"brl,{axes}->brk", p, holds.astype(p.dtype), precision=EXACT)
+    mean = jnp.minimum(sums / _positive(mass)[..., None], 1)
+    return mass, mean, mass[..., None] * mean * (1 - mean)
 
 
 def _shared_sums(p: jax.Array, omega: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:

@@ -2,33 +2,15 @@
 
 from __future__ import annotations
 
-import html
-from typing import NamedTuple
-
 import numpy as np
 
 from ... import metrics
+from ..page import Table
 from . import published
 from .experiment import EXACT, EXTRAS, Results
 
 LEVEL = 0.05
 """Level of significance, as in the paper."""
-
-
-class Table(NamedTuple):
-    """Cells of text under column headings."""
-
-    title: str
-    columns: tuple[str, ...]
-    rows: list[tuple[str, ...]]
-    note: str = ""
-
-    def _repr_html_(self) -> str:
-        """Return the table as HTML, for notebooks."""
-        head = "".join(f"<th>{html.escape(column)}</th>" for column in self.columns)
-        rows = (f"<tr>{''.join(f'<td>{html.escape(cell)}</td>' for cell in row)}</tr>\n" for row in self.rows)
-        note = f'<p class="note">{html.escape(self.note)}</p>\n' if self.note else ""
-        return f"<table><caption>{html.escape(self.title)}</caption><tr>{head}</tr>\n{''.join(rows)}</table>\n{note}"
 
 
 def tables(results: Results) -> list[Table]:

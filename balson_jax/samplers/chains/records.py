@@ -78,7 +78,7 @@ class Recorder:
     ) -> tuple[running.Moments, reservoir.Reservoir]:
         """Return moments and kept draws with one more record, that of a number."""
         found = {
-            name: self.population.by_ensemble(values - self.middle[name][:, :, None])
+            name: self.population.by_ensemble(_about(values, self.middle[name][:, :, None]))
             for name, values in quantities(self.population, walkers, self.logs).items()
         }
         logs = jnp.zeros((self._num_ensembles, 2 * self.population.half), self._dtype)
@@ -105,7 +105,7 @@ class Recorder:
         ess, rhat = verdicts.ess, verdicts.rhat
         status = verdict(ess) | high_rhat(rhat) | jnp.where(ess < target_ess, Status.BUDGET, 0)
         moments = {
-            name: verdicts.moment(name, self.middle[name] + mean, whole.variance(name))
+            name: verdicts.moment(name, _back(mean, self.middle[name]), whole.variance(name))
             for name, mean in whole.mean.items()
         }
         return Estimate(
@@ -128,6 +128,16 @@ class Recorder:
 
         parts = jax.tree.map(by_group, kept)
         return reservoir.gather(parts, jnp.ones(parts.mass.shape[:2], parts.mass.dtype))
+
+
+def _about(values: jax.Array, middle: jax.Array) -> jax.Array:
+    """Return values relative to a middle; of indicators, whether they differ from it."""
+    return values ^ middle if values.dtype == bool else values - middle
+
+
+def _back(mean: jax.Array, middle: jax.Array) -> jax.Array:
+    """Return a mean, given that of values relative to a middle."""
+    return jnp.where(middle, 1 - mean, mean) if middle.dtype == bool else middle + mean
 
 
 def quantities(population: Population, walkers: Walkers, logs: bool) -> dict[str, jax.Array]:

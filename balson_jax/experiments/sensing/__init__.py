@@ -1,0 +1,1 @@
+"""Compressive sensing: sparse shares from fewer rows than components, beside LASSO and least squares."""
