@@ -46,7 +46,7 @@ class Learned:
       levels: standard deviations of the rows, ``(N,)``, up to a factor for each problem, with ``noise="rows"``; else
         ``None``.
       prior: concentrations of all components of omega, ``(K,)``: of theta's, and of the slack if there is one, last.
-      design: as it was given, or corrected where all problems share an error of it, ``(N, P)``. Pass it to ``check`` and
+      design: as it was given, or corrected for errors that all problems share, ``(N, P)``. Pass it to ``check`` and
         ``predict``.
       history: the rounds; the first is the plain fit.
       chosen: number of the round that was kept.

@@ -47,7 +47,13 @@ JUDGED = 256
 
 
 class State(NamedTuple):
-    """What has been learned: a covariance, or ``None`` for plain noise, concentrations, and what the design is off by."""
+    """What has been learned.
+
+    Attributes:
+      covariance: of the residuals; ``None`` for plain noise.
+      prior: concentrations of all components, ``(K,)``.
+      correction: what the design is off by; ``None`` if it was kept.
+    """
 
     covariance: Covariance | None
     prior: np.ndarray

@@ -1,9 +1,9 @@
 """A correction of the design that all problems share: ``y_p = (A + D) theta_p + e_p``.
 
 Errors that differ between problems belong to the covariance (see ``covariance``). An error D that all problems share
-biases all thetas alike, and no covariance of independent problems describes it. Here each column is off by a factor that
-changes slowly along the rows, ``D_k = a_k * sum_j c_kj f_j`` with ``f_j`` cosines, the ``c_kj`` independent normal, and
-their variances those of a sum of smooth kernels with weights.
+biases all thetas alike, and no covariance of independent problems describes it. Here each column is off by a factor
+that changes slowly along the rows, ``D_k = a_k * sum_j c_kj f_j`` with ``f_j`` cosines and independent normal ``c_kj``,
+whose variances are those of a sum of smooth kernels with weights.
 
 Given draws of the thetas, c has a Gaussian posterior (ridge regression of residuals on theta). Inside the span of the
 design theta can follow D, and a free D would drift there. Two things forbid it. The weights, and so the size of D, are
