@@ -39,7 +39,7 @@ SAMPLED_DRAWS = 16
 RESIDUALS = 1 << 24
 """Fewer draws are taken if their residuals would be more numbers than this."""
 
-LEAST_EVIDENCE = 10.0
+LEAST_EVIDENCE = 1.0
 """A correction of the design is tried if data that no theta reaches prefer it by more nats than this."""
 
 JUDGED = 256
