@@ -29,7 +29,7 @@ from .rounds import State, Work
 LEAST_GAIN = 0.02
 """Learning stops when the score grows by less than this in two rounds, in nats per problem held out."""
 
-CORRECTED_GAIN = 0.1
+CORRECTED_GAIN = 0.3
 """The design is corrected if the score grows by more than this, in nats per problem held out."""
 
 APART_GAIN = 0.3
