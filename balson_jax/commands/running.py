@@ -112,6 +112,7 @@ def _learned(key: jax.Array, inputs: Inputs, settings: Settings, resume: bool) -
             noise="rows" if unordered else "covariance",
             prior=prior,
             coordinates=None if unordered else inputs.coordinates,
+            correct=False,  # the stream, the check and the page use the design of the file
             progress=sys.stderr.isatty(),
             **options,
         )

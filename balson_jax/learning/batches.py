@@ -19,6 +19,7 @@ import numpy as np
 
 from .. import tables, validation
 from ..execution.progress import reporter
+from ..posteriors.posterior import Posterior
 from ..problems.linear import design_and_target
 from ..problems.uncertain_design import split
 from ..samplers import Sampler
@@ -27,6 +28,9 @@ from .rounds import State, Work
 
 LEAST_GAIN = 0.02
 """Learning stops when the score grows by less than this in two rounds, in nats per problem held out."""
+
+CORRECTED_GAIN = 0.3
+"""The design is corrected if the score grows by more than this, in nats per problem held out."""
 
 APART_GAIN = 0.3
 """Components get concentrations of their own if the score grows by more than this, in nats per problem held out."""
@@ -41,6 +45,7 @@ def learn(
     prior: Any = "learn",
     level: Literal["estimate", "common"] = "estimate",
     coordinates: Any = None,
+    correct: bool = True,
     sample: int = 1000,
     rounds: int = 12,
     method: str | Sampler = "auto",
@@ -55,8 +60,9 @@ def learn(
     concentration of the prior: one for all components, or one for each if that predicts problems held out much better.
     Nothing needs to be known of the true theta.
 
-    Errors of the design that all targets share are not learned: they bias all thetas alike, and intervals hold less
-    often than they say if the bias is as large as the errors that differ between targets.
+    Errors of the design that all targets share bias all thetas alike. Where the part of the data that no theta reaches
+    shows such errors, and a correction predicts problems held out better, ``problem`` has the corrected design (see
+    ``residuals.correction``), and intervals allow for its uncertainty.
 
     Args:
       key: a PRNG key.
@@ -69,8 +75,11 @@ def learn(
         ``"common"`` if all have the same.
       coordinates: of the rows, ``(N,)``, such as wavelengths; default: their numbers. Errors of rows with near
         coordinates may be alike.
+      correct: whether the design may be corrected, with ``noise="covariance"``: each column by a factor that changes
+        slowly along the coordinates.
       sample: how many of the targets to learn from, at most.
-      rounds: how many rounds, at most; as many again to try concentrations that differ between components.
+      rounds: how many rounds, at most; as many again to correct the design, and to try concentrations that differ
+        between components.
       method: with which the rounds fit; the default is ``TG`` up to 64 components.
       progress: whether to show a progress bar, or a function called with the numbers of rounds done and in total.
       **options: ``total``, ``constraint``, ``weights``, ``mask``, ``missing`` and ``slack_prior`` of
@@ -97,14 +106,16 @@ def learn(
     prior, options = given.pop("prior"), given
     design, targets = _read(design, targets)
     work = Work(key, design, targets, noise, prior, level, coordinates, sample, method, options)
-    passes = 2 if work.learns_prior else 1
-    with reporter(progress, passes * (rounds + 1), "learned", "rounds") as report:
-        attempts = _rounds(work, work.plain, rounds, report)
-        best, done = max(attempts, key=_score), len(attempts)
-        if work.learns_prior:
-            own = _rounds(work, best.state, rounds, lambda number: report(done + number), apart=True)[1:]
-            found = max(own, key=_score)
-            best = found if _score(found) > _score(best) + APART_GAIN else best
+    steps = [(work.corrected, CORRECTED_GAIN)] if correct else []
+    steps += [(work.apart, APART_GAIN)] if work.learns_prior else []
+    with reporter(progress, (1 + len(steps)) * (rounds + 1), "learned", "rounds") as report:
+        attempts = _rounds(work, work.plain, rounds, report, work.next)
+        best = max(attempts, key=_score)
+        for step, gain in steps:
+            done = len(attempts)
+            own = _rounds(work, best.state, rounds, lambda number, done=done: report(done + number), step)[1:]
+            found = max([best, *own], key=_score)
+            best = found if _score(found) > _score(best) + gain else best
             attempts += own
     chosen = next(number for number, attempt in enumerate(attempts) if attempt is best)
     found = work.learned(best.state, [attempt.record for attempt in attempts], chosen)
@@ -124,7 +135,11 @@ def _score(attempt: _Attempt) -> float:
 
 
 def _rounds(
-    work: Work, state: State, rounds: int, report: Callable[[int], None], apart: bool = False
+    work: Work,
+    state: State,
+    rounds: int,
+    report: Callable[[int], None],
+    step: Callable[[int, Posterior, State], State | None],
 ) -> list[_Attempt]:
     """Return the rounds that begin with a state, until the score hardly grows.
 
@@ -133,17 +148,21 @@ def _rounds(
       state: where to begin.
       rounds: how many rounds follow the first, at most.
       report: called with the number of rounds done.
-      apart: whether to learn concentrations of all components apart, and nothing else.
+      step: returns what a round's posterior tells, or ``None`` to end.
     """
     attempts: list[_Attempt] = []
+    following: State | None = state
     for number in range(rounds + 1):
+        if following is None:
+            break
+        state = following
         found = work.fit(number, state)
         attempts.append(_Attempt(state, work.judged(found, state)))
         report(number + 1)
         if number > 2 and _score(attempts[-1]) < _score(attempts[-3]) + LEAST_GAIN:
             break
         if number < rounds:
-            state = work.apart(found, state) if apart else work.next(number, found, state)
+            following = step(number, found, state)
     return attempts
 
 

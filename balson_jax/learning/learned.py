@@ -46,21 +46,26 @@ class Learned:
       levels: standard deviations of the rows, ``(N,)``, up to a factor for each problem, with ``noise="rows"``; else
         ``None``.
       prior: concentrations of all components of omega, ``(K,)``: of theta's, and of the slack if there is one, last.
+      design: as it was given, or corrected for errors that all problems share, ``(N, P)``. Pass it to ``check`` and
+        ``predict``.
       history: the rounds; the first is the plain fit.
       chosen: number of the round that was kept.
       notes: what to mind, in words.
       narrow: how many times too narrow error bars of theta are, of the plain fit and with what was learned, as
         ``check`` would find; NaN where that can't be judged.
+      corrected: root mean square of the change of the design, as a share of the design's own; 0 if it was kept.
     """
 
     problem: LinearProblem
     covariance: np.ndarray | None
     levels: np.ndarray | None
     prior: np.ndarray
+    design: np.ndarray
     history: list[Round]
     chosen: int
     notes: tuple[str, ...]
     narrow: tuple[float, float] = (np.nan, np.nan)
+    corrected: float = 0.0
 
     @property
     def gain(self) -> float:
@@ -86,6 +91,8 @@ class Learned:
         if kept.shares:
             parts = ", ".join(f"{name} {100 * share:.0f} %" for name, share in kept.shares.items())
             lines.append(f"variance of the residuals: {parts}")
+        if self.corrected:
+            lines.append(f"design: corrected by {100 * self.corrected:.2g} %, the same for all problems; see design")
         shown = np.array2string(self.prior, precision=3, max_line_width=90, threshold=12)
         lines.append(f"prior: {shown}")
         return "\n".join([*lines, *self.notes])

@@ -9,7 +9,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from .. import dirichlet
 from ..execution.stream_check import narrow_factor
 from ..fit import fit
 from ..least_squares import least_squares
@@ -17,12 +16,15 @@ from ..posteriors.posterior import Posterior
 from ..problems import constraints
 from ..problems.linear import LinearTemplate, linear_template
 from ..problems.noise import Correlated
+from ..residuals import correction as corrections
 from ..residuals import covariance as covariances
+from ..residuals.correction import Correction
 from ..residuals.covariance import MAX_ROWS, Covariance
 from ..residuals.narrowness import NARROW
 from ..samplers import TG, Auto
 from ..samplers.auto import MAX_GAUSSIAN
 from ..status import ABOUT_THE_MODEL
+from . import concentrations
 from .learned import Learned, Round
 
 HELD_OUT = 5
@@ -37,21 +39,32 @@ SAMPLED_DRAWS = 16
 RESIDUALS = 1 << 24
 """Fewer draws are taken if their residuals would be more numbers than this."""
 
-CONCENTRATIONS = 0.02, 1e3
-"""Limits of learned concentrations."""
+LEAST_EVIDENCE = 1.0
+"""A correction of the design is tried if data that no theta reaches prefer it by more nats than this."""
 
 JUDGED = 256
 """Problems, at most, by which the width of error bars is judged."""
 
 
-_from_log_mean = jax.jit(dirichlet.from_log_mean)
-
-
 class State(NamedTuple):
-    """What has been learned: a covariance, or ``None`` for plain noise, and concentrations of all components."""
+    """What has been learned.
+
+    Attributes:
+      covariance: of the residuals; ``None`` for plain noise.
+      prior: concentrations of all components, ``(K,)``.
+      correction: what the design is off by; ``None`` if it was kept.
+    """
 
     covariance: Covariance | None
     prior: np.ndarray
+    correction: Correction | None = None
+
+    @property
+    def matrix(self) -> np.ndarray | None:
+        """The covariance of the rows, with what the correction's uncertainty adds; ``None`` if rows are independent."""
+        if self.covariance is None or self.covariance.is_diagonal:
+            return None
+        return self.covariance.matrix + (0 if self.correction is None else self.correction.added)
 
 
 class Work:
@@ -92,7 +105,7 @@ class Work:
         if count < FEWEST:
             self.notes.append(f"{count:,} problems are too few to hold some out: all learned and judged")
 
-    def _template(self, noise: Any, levels: np.ndarray | None = None) -> LinearTemplate:
+    def _template(self, noise: Any, levels: np.ndarray | None = None, design: Any = None) -> LinearTemplate:
         constraint = constraints.named(self.options.get("constraint", "equal"))
         shares = self.options.get("total", 1.0), self.prior_given, self.options.get("slack_prior", 1.0)
         rest = {name: self.options.get(name) for name in ("weights", "mask")}
@@ -100,7 +113,8 @@ class Work:
         if levels is not None:
             rest["weights"] = (1 if rest["weights"] is None else np.asarray(rest["weights"])) / np.square(levels)
         shape = self.targets.shape
-        return linear_template(self.design, shape[1:], shape[:1], constraint, shares, rest)  # type: ignore[return-value]
+        design = self.design if design is None else jnp.asarray(design, self.design.dtype)
+        return linear_template(design, shape[1:], shape[:1], constraint, shares, rest)  # type: ignore[return-value]
 
     def _set_up(self) -> None:
         """Take the sample, and tell its weights, missing rows, and optima."""
@@ -113,6 +127,9 @@ class Work:
         held = np.arange(count) % HELD_OUT == HELD_OUT - 1 if count >= FEWEST else np.ones(count, bool)
         self.held, self.train = held, ~held if count >= FEWEST else held
         self.wide = np.asarray(self.design, np.float64)
+        self.whole = np.isfinite(self.scale).all(1)
+        same = self.whole.any() and (self.scale[self.whole] == self.scale[self.whole][:1]).all()
+        self.row_scale = self.scale[self.whole][0] if same else None
         problem = self._taken(self.plain_template).with_targets(self.sampled)
         self.optima = np.asarray(least_squares(problem).theta, np.float64)
 
@@ -129,13 +146,19 @@ class Work:
             # Levels of rows as weights: there may be too many rows for a matrix.
             own = self._template("estimate" if self.level == "estimate" else 1.0, np.sqrt(state.covariance.levels))
         else:
-            matrix = jnp.asarray(state.covariance.matrix, self.design.dtype)
-            own = self._template(Correlated(matrix, scale="estimate" if self.level == "estimate" else 1.0))
+            matrix = jnp.asarray(state.matrix, self.design.dtype)
+            noise = Correlated(matrix, scale="estimate" if self.level == "estimate" else 1.0)
+            own = self._template(noise, design=self.design_of(state))
         return dataclasses.replace(own, prior=jnp.asarray(state.prior, self.design.dtype))
 
-    def residuals(self, theta: np.ndarray) -> np.ndarray:
+    def design_of(self, state: State) -> np.ndarray:
+        """Return the design with what has been learned about it, ``(N, P)``."""
+        return self.wide if state.correction is None else state.correction.corrected / self.row_scale[:, None]
+
+    def residuals(self, theta: np.ndarray, design: np.ndarray | None = None) -> np.ndarray:
         """Return residuals of the sampled problems at theta ``(..., B, P)``, in units of the rows' weights."""
-        return (np.asarray(self.sampled, np.float64) - theta @ self.wide.T) * self.scale
+        design = self.wide if design is None else design
+        return (np.asarray(self.sampled, np.float64) - theta @ design.T) * self.scale
 
     def fit(self, number: int, state: State) -> Posterior:
         """Return the posterior of the sampled problems."""
@@ -156,11 +179,37 @@ class Work:
             # From the part of the data that no theta reaches; the prior can wait until error bars are wide enough.
             learned = self._first()
             return State(learned, self._concentrations(found) if learned is None else state.prior)
-        return State(self._updated(number, found, state.covariance), self._concentrations(found))
+        return State(self._updated(self._drawn(number, found), found, state), self._concentrations(found))
 
-    def apart(self, found: Posterior, state: State) -> State:
-        """Return the concentrations of all components apart that a posterior tells, with the covariance as it was."""
-        return State(state.covariance, self._concentrations(found, apart=True))
+    def corrected(self, number: int, found: Posterior, state: State) -> State | None:
+        """Return a state whose design is corrected, or corrected further; ``None`` if the data don't ask for it."""
+        correction = self._uncorrected(state) if state.correction is None else state.correction
+        if correction is None or state.covariance is None:
+            return None
+        draws, good = self._drawn(number, found), self._learns_from(found) & self.whole
+        levels = np.ones(len(good)) if found.noise is None else np.asarray(found.noise.mean, np.float64)
+        data = np.asarray(self.sampled, np.float64)[good] * self.row_scale
+        seen = corrections.Seen(data, draws[:, good], 1 / np.square(levels[good]))
+        correction = correction.updated(seen, state.covariance.matrix)
+        if correction.evidence < LEAST_EVIDENCE:
+            return None
+        state = state._replace(correction=correction)
+        return State(self._updated(draws, found, state), self._concentrations(found), correction)
+
+    def apart(self, number: int, found: Posterior, state: State) -> State:
+        """Return the concentrations of all components apart that a posterior tells, all else as it was."""
+        return state._replace(prior=self._concentrations(found, apart=True))
+
+    def _uncorrected(self, state: State) -> Correction | None:
+        """Return a correction of zero; ``None`` if the batch can't tell one."""
+        if state.matrix is None or self.row_scale is None or (self.whole & self.train).sum() < FEWEST:
+            return None
+        design = self.wide * self.row_scale[:, None]
+        return corrections.none_yet(design, self._outside(design), self.coordinates)
+
+    def _outside(self, design: np.ndarray) -> np.ndarray:
+        """Return an orthonormal basis of what no theta reaches."""
+        return covariances.outside(np.asarray(self.plain_template.constraint.lift(jnp.asarray(design)), np.float64))
 
     def _first(self) -> Covariance | None:
         """Return the covariance that the data outside the span of the design tell, or that residuals tell."""
@@ -170,12 +219,10 @@ class Work:
         rows = covariances.rows_only(residuals)
         if self.kind == "rows":
             return rows
-        scale = self.scale[self.train]
-        same_rows = bool(np.isfinite(scale).all() and (scale == scale[:1]).all())
-        design = self.wide * scale[0][:, None] if same_rows else self.wide
+        same_rows = self.row_scale is not None and bool(self.whole[self.train].all())
+        design = self.wide * self.row_scale[:, None] if same_rows else self.wide
         start = covariances.with_components(rows, design, self.optima[self.train], self.coordinates)
-        constraint = self.plain_template.constraint
-        basis = covariances.outside(np.asarray(constraint.lift(jnp.asarray(design)), np.float64))
+        basis = self._outside(design)
         if not same_rows or basis.shape[1] < 2:
             moment = covariances.second_moment(residuals, start)
             return start.fitted(moment, len(residuals), covariances.FIRST_STEPS)
@@ -184,43 +231,44 @@ class Work:
         moment = coordinates.T @ coordinates / len(residuals)
         return start.fitted(moment, len(residuals), covariances.FIRST_STEPS, basis)
 
-    def _updated(self, number: int, found: Posterior, covariance: Covariance | None) -> Covariance | None:
-        if covariance is None:
-            return None
+    def _drawn(self, number: int, found: Posterior) -> np.ndarray:
+        """Return draws of theta, ``(L, B, P)``."""
         key = jax.random.fold_in(jax.random.fold_in(self.key, number), 1)
         several = max(1, min(SAMPLED_DRAWS, RESIDUALS // self.sampled.size))
-        draws = np.asarray(found.sample(key, several), np.float64)
-        residuals = self.residuals(draws)
-        if found.noise is not None:
-            levels = np.asarray(found.noise.mean, np.float64)
-            residuals = residuals / levels[:, None]
+        return np.asarray(found.sample(key, several), np.float64)
+
+    def _learns_from(self, found: Posterior) -> np.ndarray:
+        """Return which of the sampled problems tell something, ``(B,)``."""
         good = self.train & _sampled_well(found)
-        good = good if good.any() else self.train
+        return good if good.any() else self.train
+
+    def _updated(self, draws: np.ndarray, found: Posterior, state: State) -> Covariance | None:
+        """Return the covariance that the residuals of draws ``(L, B, P)`` tell."""
+        if state.covariance is None:
+            return None
+        residuals = self.residuals(draws, self.design_of(state))
+        if found.noise is not None:
+            residuals = residuals / np.asarray(found.noise.mean, np.float64)[:, None]
+        good = self._learns_from(found)
         flat = residuals[:, good].reshape(-1, residuals.shape[-1])
-        if covariance.is_diagonal:
-            return covariances.rows_again(flat, good.sum(), covariance)
-        moment = covariances.second_moment(flat, covariance)
-        return covariance.fitted(moment, good.sum(), covariances.MORE_STEPS)
+        if state.covariance.is_diagonal:
+            return covariances.rows_again(flat, good.sum(), state.covariance)
+        moment = covariances.second_moment(flat, state.covariance)
+        return state.covariance.fitted(moment, good.sum(), covariances.MORE_STEPS)
 
     def _concentrations(self, found: Posterior, apart: bool = False) -> np.ndarray:
         """Return the concentrations that make the mean of ``ln omega`` likeliest: equal ones, or apart."""
-        from scipy import special  # slow to import
-
         if not self.learns_prior:
             return self.plain.prior
-        good = self.train & _sampled_well(found)
-        alpha = np.asarray(found.alpha, np.float64)[good if good.any() else self.train]
-        # On the host: the number of problems that count differs from round to round.
-        logs = (special.digamma(alpha) - special.digamma(alpha.sum(-1, keepdims=True))).mean(0)
-        if not apart:
-            return equal_concentrations(logs, self.plain_template.constraint.has_slack)
-        likeliest = _from_log_mean(jnp.asarray(logs, self.design.dtype))
-        return np.clip(np.asarray(likeliest, np.float64), *CONCENTRATIONS)
+        alpha = np.asarray(found.alpha, np.float64)[self._learns_from(found)]
+        if apart:
+            return concentrations.own(alpha, self.design.dtype)
+        return concentrations.equal(concentrations.log_mean(alpha), self.plain_template.constraint.has_slack)
 
     def learned(self, state: State, history: list[Round], chosen: int) -> Learned:
         """Return the result."""
         problem, found = self.template(state).with_targets(self.targets), state.covariance
-        matrix = None if found is None or found.is_diagonal else found.matrix
+        matrix, design = state.matrix, self.design_of(state)
         levels = np.sqrt(found.levels) if found is not None and found.is_diagonal else None
         narrow = self._narrow(self.plain), self._narrow(state)
         if narrow[1] > NARROW:
@@ -228,37 +276,15 @@ class Work:
                 f"error bars are still too narrow by a factor of {narrow[1]:.1f}: errors are of another form than "
                 "those learned; treat intervals with caution"
             )
-        return Learned(problem, matrix, levels, state.prior, history, chosen, tuple(self.notes), narrow)
+        moved = np.linalg.norm(design - self.wide) / max(np.linalg.norm(self.wide), np.finfo(float).tiny)
+        notes = tuple(self.notes)
+        return Learned(problem, matrix, levels, state.prior, design, history, chosen, notes, narrow, float(moved))
 
     def _narrow(self, state: State) -> float:
         """Return how many times too narrow error bars are with what has been learned."""
         several = np.unique(np.linspace(0, len(self.rows) - 1, min(len(self.rows), JUDGED)).astype(int))
         template = self._taken(self.template(state)).take(several, 1)
         return narrow_factor(template, np.asarray(self.sampled)[several], self.coordinates)
-
-
-def equal_concentrations(logs: np.ndarray, has_slack: bool) -> np.ndarray:
-    """Return the likeliest concentrations, ``(K,)``, that are equal, except that of a slack, the last component.
-
-    Args:
-      logs: means of ``ln omega``, ``(K,)``.
-      has_slack: whether there is a slack.
-    """
-    from scipy import optimize, special  # slow to import
-
-    group = np.zeros(len(logs), int)
-    group[-1] = int(has_slack)
-    counts, sums = np.bincount(group), np.bincount(group, logs)
-
-    def loss(log_alpha):
-        alpha = np.exp(log_alpha)
-        total = counts @ alpha
-        value = counts @ special.gammaln(alpha) - special.gammaln(total) - sums @ alpha
-        return value, alpha * (counts * (special.digamma(alpha) - special.digamma(total)) - sums)
-
-    limits = [tuple(np.log(CONCENTRATIONS))] * len(counts)
-    found = optimize.minimize(loss, np.zeros(len(counts)), jac=True, bounds=limits)
-    return np.exp(found.x)[group]
 
 
 def _sampled_well(found: Posterior) -> np.ndarray:

@@ -135,19 +135,23 @@ def with_components(rows: Covariance, design: np.ndarray, theta: np.ndarray, coo
       theta: estimates, ``(B, P)``.
       coordinates: of the rows, ``(N,)``.
     """
-    places = (coordinates - coordinates.min()) / max(np.ptp(coordinates), np.finfo(float).tiny)
-    spacing = 1 / max(len(places) - 1, 1)
+    along, spacing = places(coordinates), 1 / max(len(coordinates) - 1, 1)
     moment = theta.T @ theta / len(theta)
     columns, gain = design @ (np.diagonal(moment)[:, None] * design.T), design @ moment @ design.T
     level = np.trace(gain) / len(design)
     parts, names = [columns, gain], ["columns", "gain"]
     for length in LENGTHS:
         if length > 1.5 * spacing:
-            kernel = np.exp(-0.5 * np.square((places[:, None] - places) / length))
+            kernel = np.exp(-0.5 * np.square((along[:, None] - along) / length))
             parts += [level * kernel, columns * kernel, gain * kernel]
             names += ["smooth", "columns", "gain"]
     weight = 0.01 * rows.levels.mean() / max(level, np.finfo(float).tiny)
     return Covariance(0.5 * rows.levels, np.full(len(parts), weight), np.stack(parts), tuple(names))
+
+
+def places(coordinates: np.ndarray) -> np.ndarray:
+    """Return coordinates of rows scaled to the range from 0 to 1."""
+    return (coordinates - coordinates.min()) / max(np.ptp(coordinates), np.finfo(float).tiny)
 
 
 def outside(design: np.ndarray, nuisance: np.ndarray | None = None) -> np.ndarray:

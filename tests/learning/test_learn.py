@@ -7,7 +7,7 @@ from scipy import special
 
 import balson_jax as balson
 from balson_jax.experiments.scenes import TROUBLES, simulate
-from balson_jax.learning.rounds import equal_concentrations
+from balson_jax.learning import concentrations
 from balson_jax.residuals import covariance as covariances
 
 KEY = jax.random.key(0)
@@ -159,9 +159,9 @@ def test_concentrations_alone():
 def test_equal_concentrations(truth):
     """Means of ln omega under a Dirichlet give its concentrations back; that of a slack, the last, may differ."""
     logs = special.digamma(truth) - special.digamma(sum(truth))
-    np.testing.assert_allclose(equal_concentrations(logs, has_slack=truth[0] != truth[-1]), truth, rtol=1e-3)
+    np.testing.assert_allclose(concentrations.equal(logs, has_slack=truth[0] != truth[-1]), truth, rtol=1e-3)
     # Without a slack they are equal, and their mean of ln omega is the mean over the components.
-    equal = equal_concentrations(logs, has_slack=False)
+    equal = concentrations.equal(logs, has_slack=False)
     assert np.ptp(equal) == 0
     assert special.digamma(equal[0]) - special.digamma(equal.sum()) == pytest.approx(logs.mean(), rel=1e-3)
 
