@@ -142,8 +142,8 @@ def require_evidence(name: str, posterior: Posterior) -> None:
     missing = np.isnan(posterior.log_evidence) & ((np.asarray(posterior.status) & int(Status.NONFINITE)) == 0)
     if missing.any():
         raise ValueError(
-            f"{name} was fitted by a method that doesn't tell the evidence; fit with Auto(evidence=True), or chains with "
-            "HitAndRun(evidence=True)"
+            f"{name} was fitted by a method that doesn't tell the evidence; fit with Auto(evidence=True), or for "
+            "chains HitAndRun(evidence=True)"
         )
 
 
