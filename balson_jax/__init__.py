@@ -39,6 +39,7 @@ from .posteriors.component import Component
 from .posteriors.posterior import FitError, Posterior, Prediction, Slack
 from .problems.base import Problem
 from .problems.constraints import Constraint
+from .problems.hyperprior import CommonConcentration
 from .problems.linear import LinearProblem, linear_problem
 from .problems.model import ModelProblem, model_problem
 from .problems.noise import Correlated, InverseGamma, Noise
@@ -77,6 +78,7 @@ __all__ = [
     "Auto",
     "AverageEffect",
     "Check",
+    "CommonConcentration",
     "Comparison",
     "Component",
     "Constraint",
