@@ -44,8 +44,8 @@ LEAST_WALKERS = 64
 SHARE = 0.9
 """Share of walkers that are effective after a step. Smaller steps would be more of them, larger ones lose more."""
 
-ADVANCES = 1
-"""Number of records that walkers pass at each power. The sum of small steps makes up for what one does not mix."""
+REMEMBERED, MAX_ADVANCES = 0.5, 8
+"""Walkers move at a power until their likelihoods have at most this correlation with those at first, or so often."""
 
 MAX_STEPS = 2000
 """Number of powers, at most."""
@@ -88,6 +88,14 @@ class Arrival(NamedTuple):
     log_mean: jax.Array
     stderr: jax.Array
     reached: jax.Array
+
+
+class Progress(NamedTuple):
+    """Walkers that move at a power, how often they have, and which problems' walkers have moved enough, ``(B,)``."""
+
+    walkers: Walkers
+    number: jax.Array
+    settled: jax.Array
 
 
 @dataclasses.dataclass(frozen=True)
@@ -157,15 +165,13 @@ class Tempering:
         count = log_weights.shape[-1]
         means = jax.nn.logsumexp(log_weights, -1) - jnp.log(count)
         lost = 1 / effective_share(log_weights.reshape(len(done), -1)) - 1
-        moved, frame = self._moved(refresh_key, move_key, self._resampled(resample_key, state, log_weights), power)
-
-        def unless_done(old, new):
-            return jnp.where(done.reshape(1, -1, *(1,) * (new.ndim - 2)), old, new)
+        resampled_ones = self._resampled(resample_key, state, log_weights)
+        moved, frame = self._moved(refresh_key, move_key, resampled_ones, power)
 
         # A walker that is nowhere leaves no way on.
         lost_all = ~jnp.isfinite(means).all(-1)
         return Descent(
-            walkers=jax.tree.map(unless_done, state.walkers, moved),
+            walkers=_unless(done, state.walkers, moved),
             frame=frame,
             power=jnp.where(lost_all, 1, power),
             log_means=state.log_means + means,
@@ -176,16 +182,25 @@ class Tempering:
     def _moved(
         self, refresh_key: jax.Array, move_key: jax.Array, state: Descent, power: jax.Array
     ) -> tuple[Walkers, Frame | None]:
-        """Return walkers that have moved at a power, and the coordinates of their flights."""
+        """Return walkers that have moved at a power, ``(B,)``, and the coordinates of their flights."""
         population = self.population.tempered(power)
         walk = Walk.of(population, self.walls)
         frame = walk.adapted(state.frame, state.walkers)
         walkers = population.refresh(refresh_key, state.walkers)
 
-        def advance(index, walkers):
-            return walk.advance(jax.random.fold_in(move_key, index), walkers, frame)
+        before = self._log_ratio(walkers)
 
-        return lax.fori_loop(0, ADVANCES, advance, walkers), frame
+        def moving(progress: Progress):
+            return jnp.any(~progress.settled) & (progress.number < MAX_ADVANCES)
+
+        def advance(progress: Progress):
+            own = jax.random.fold_in(move_key, progress.number)
+            walkers = _unless(progress.settled, progress.walkers, walk.advance(own, progress.walkers, frame))
+            forgot = correlation(before, self._log_ratio(walkers)) <= REMEMBERED
+            return Progress(walkers, progress.number + 1, progress.settled | forgot)
+
+        first = Progress(walkers, jnp.int32(0), state.power >= 1)
+        return lax.while_loop(moving, advance, first).walkers, frame
 
     def _log_ratio(self, walkers: Walkers) -> jax.Array:
         """Return logarithms of the likelihoods of walkers relative to the peak, ``(B, E, W)``."""
@@ -218,6 +233,23 @@ def effective_share(log_weights: jax.Array) -> jax.Array:
     """
     weights = jnp.exp(log_weights - log_weights.max(-1, keepdims=True))
     return jnp.square(weights.sum(-1)) / jnp.square(weights).sum(-1) / weights.shape[-1]
+
+
+def correlation(first: jax.Array, second: jax.Array) -> jax.Array:
+    """Return correlations of values of walkers, ``(B, E, W)`` each, within ensembles, ``(B,)``; 0 if some are equal."""
+    first, second = (values - values.mean(-1, keepdims=True) for values in (first, second))
+    sizes = (jnp.sqrt(jnp.square(values).sum((1, 2))) for values in (first, second))
+    size = jnp.prod(jnp.stack(list(sizes)), 0)
+    return jnp.where(size > 0, (first * second).sum((1, 2)) / jnp.where(size > 0, size, 1), 0)
+
+
+def _unless(done: jax.Array, old: Walkers, new: Walkers) -> Walkers:
+    """Return the new walkers, or the old ones of problems that are done, ``(B,)``."""
+
+    def pick(old, new):
+        return jnp.where(done.reshape(1, -1, *(1,) * (new.ndim - 2)), old, new)
+
+    return jax.tree.map(pick, old, new)
 
 
 def next_power(power: jax.Array, log_ratio: jax.Array) -> jax.Array:
