@@ -36,6 +36,7 @@ from .labels import Labels
 from .learning import Check, Comparison, Learned, Tuning, check, compare, learn, tune
 from .least_squares import LeastSquares, least_squares
 from .posteriors.component import Component
+from .posteriors.concentration import ConcentrationPosterior
 from .posteriors.posterior import FitError, Posterior, Prediction, Slack
 from .problems.base import Problem
 from .problems.constraints import Constraint
@@ -81,6 +82,7 @@ __all__ = [
     "CommonConcentration",
     "Comparison",
     "Component",
+    "ConcentrationPosterior",
     "Constraint",
     "Correlated",
     "FitError",

@@ -12,6 +12,7 @@ import quadrature
 from cases import thinned
 
 import balson_jax as balson
+from balson_jax.execution.blocks import QUICK
 from balson_jax.experiments.scenes import smooth_spectra
 from balson_jax.samplers.chains import tempering
 from balson_jax.samplers.chains.tempering import Tempering
@@ -56,7 +57,7 @@ def exact(design, target, prior, level, noise):
     return float(np.logaddexp.reduce(logs[weights > 0] + np.log(weights[weights > 0])))
 
 
-@functools.partial(jax.jit, static_argnames=("walls", "wrong"))
+@functools.partial(jax.jit, static_argnames=("walls", "wrong"), compiler_options=QUICK)
 def arrivals(keys, problem, walls, wrong=1.0):
     """Return the log-evidences of problems and their errors, ``(keys, B)``; ``wrong`` names another program."""
     target = target_of(problem, find_optimum(problem, keys[0], Needs(True, True)))

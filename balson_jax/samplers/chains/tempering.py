@@ -44,7 +44,7 @@ LEAST_WALKERS = 64
 SHARE = 0.9
 """Share of walkers that are effective after a step. Smaller steps would be more of them, larger ones lose more."""
 
-REMEMBERED, MAX_ADVANCES = 0.5, 8
+REMEMBERED, MAX_ADVANCES = 0.3, 16
 """Walkers move at a power until their likelihoods have at most this correlation with those at first, or so often."""
 
 MAX_STEPS = 2000
@@ -187,7 +187,6 @@ class Tempering:
         walk = Walk.of(population, self.walls)
         frame = walk.adapted(state.frame, state.walkers)
         walkers = population.refresh(refresh_key, state.walkers)
-
         before = self._log_ratio(walkers)
 
         def moving(progress: Progress):
