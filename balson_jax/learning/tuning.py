@@ -98,6 +98,10 @@ def tune(
     0.3
     """
     require_problem(problem)
+    if problem.hyperprior is not None:
+        raise ValueError(
+            'the problem has prior="estimate", which weighs a grid already; give it concentrations to tune'
+        )
     grids: dict[str, jax.Array | None] = {"prior": prior, "total": total, "noise": noise}
     grids = {name: _grid(name, values, problem) for name, values in grids.items()}
     if all(values is None for values in grids.values()):

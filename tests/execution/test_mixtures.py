@@ -143,6 +143,10 @@ def test_what_is_refused():
     for method in (Metropolis(), balson.ISIRS(256)):
         with pytest.raises(ValueError, match='prior="estimate" weighs concentrations by their evidence'):
             balson.fit(KEY, problem(), method)
+    with pytest.raises(ValueError, match='the problem has prior="estimate", which weighs a grid already'):
+        balson.tune(KEY, problem(), noise=[0.1, 1.0])
+    with pytest.raises(ValueError, match='prior="estimate" has a grid of concentrations'):
+        balson.warm_up(3, METHOD, prior="estimate")
     with pytest.raises(ValueError, match="prior='learn'"):
         problem(prior="learn")
     with pytest.raises(ValueError, match=r"smallest=2.0 and largest=1.0 must be positive, and in order"):

@@ -14,7 +14,7 @@ from cases import thinned
 import balson_jax as balson
 from balson_jax.execution.blocks import QUICK
 from balson_jax.experiments.scenes import smooth_spectra
-from balson_jax.samplers.chains import tempering
+from balson_jax.samplers.chains import powers
 from balson_jax.samplers.chains.tempering import Tempering
 from balson_jax.samplers.chains.walkers import Population
 from balson_jax.targets import Needs, find_optimum, target_of
@@ -165,17 +165,17 @@ def test_next_power():
     """Steps leave the share of effective walkers that is wanted, and end at one; outliers don't stop them."""
     log_ratio = -jnp.abs(jax.random.normal(KEY, (3, 4096))) * jnp.array([[1e4], [10.0], [0.01]])
     log_ratio = log_ratio.at[:, 0].set(-1e12)
-    power = tempering.next_power(jnp.array([0.0, 0.2, 0.2]), log_ratio)
-    share = tempering.effective_share((power - jnp.array([0.0, 0.2, 0.2]))[:, None] * log_ratio)
-    np.testing.assert_allclose(share[:2], tempering.SHARE, atol=0.01)
+    power = powers.next_power(jnp.array([0.0, 0.2, 0.2]), log_ratio)
+    share = powers.effective_share((power - jnp.array([0.0, 0.2, 0.2]))[:, None] * log_ratio)
+    np.testing.assert_allclose(share[:2], powers.SHARE, atol=0.01)
     assert power[2] == 1
-    assert tempering.next_power(jnp.ones(3), log_ratio).tolist() == [1, 1, 1]
+    assert powers.next_power(jnp.ones(3), log_ratio).tolist() == [1, 1, 1]
 
 
 def test_resampling_follows_the_weights():
     """Each draw is taken as often as its weight says, or once less or more."""
     log_weights = jnp.log(jnp.array([[[0.5, 0.25, 0.15, 0.1] * 4, [1.0] + [0.0] * 15]]))
-    chosen = np.asarray(tempering.resampled(KEY, log_weights))[0]
+    chosen = np.asarray(powers.resampled(KEY, log_weights))[0]
     weights = np.exp(np.asarray(log_weights))[0]
     for own, weight in zip(chosen, weights, strict=True):
         counts = np.bincount(own, minlength=16)
@@ -185,9 +185,7 @@ def test_resampling_follows_the_weights():
 
 def test_combined():
     """The mean of estimates, not of their logarithms."""
-    log_mean, stderr = tempering.combined(
-        jnp.log(jnp.array([[1.0, 2.0, 3.0], [1.0, 1.0, 1.0]])), jnp.array([0.0, 0.04])
-    )
+    log_mean, stderr = powers.combined(jnp.log(jnp.array([[1.0, 2.0, 3.0], [1.0, 1.0, 1.0]])), jnp.array([0.0, 0.04]))
     np.testing.assert_allclose(np.exp(log_mean), [2.0, 1.0], rtol=1e-6)
     assert stderr[0] == pytest.approx(max(np.std([0.5, 1, 1.5], ddof=1), np.log([1, 2, 3]).std(ddof=1)) / np.sqrt(3))
     assert stderr[1] == pytest.approx(0.2)
