@@ -148,14 +148,16 @@ class HitAndRun(Sampler):
         num_walkers = self.num_walkers(target.shape[1])
         population = Population.of(target, ENSEMBLES, num_walkers)
         walk = Walk.of(population, self.walls)
-        hopeless = ~target.valid | ~jnp.isfinite(target.log_peak) | ~walk.suits()
         arrival = None
         if self.evidence:
-            arrival = Tempering.of(target, num_walkers, self.walls).run(jax.random.fold_in(key, 3), hopeless)
+            arrival = Tempering.of(target, num_walkers, self.walls).run(
+                jax.random.fold_in(key, 3), walk.refuses(~target.valid | ~jnp.isfinite(target.log_peak))
+            )
             walkers = population.begin(jax.random.fold_in(key, 0), arrival.log_omega)
         else:
             walkers = population.start(jax.random.fold_in(key, 0))
-        hopeless = hopeless | ~jnp.isfinite(walkers.omega).all((0, 2, 3))
+        hopeless = ~target.valid | ~jnp.isfinite(target.log_peak) | ~jnp.isfinite(walkers.omega).all((0, 2, 3))
+        hopeless = walk.refuses(hopeless)
         walkers, frame = walk.come_in(jax.random.fold_in(key, 2), walkers)
         recorder = Recorder.of(population, walkers, self.match == "kl", num_kept(self.keep, target) // ENSEMBLES)
         last = Schedule(walk, recorder, self.target_ess, self.max_moves).run(key, walkers, frame, hopeless)

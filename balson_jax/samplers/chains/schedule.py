@@ -49,12 +49,11 @@ class Walk:
         rates = Rates.of(population) if walls == "rates" else None
         return Walk(Lines.of(population, walls == "hard"), Bounces.of(population, walls), rates)
 
-    def suits(self) -> jax.Array:
-        """Return whether the priors agree with the walls, ``(B,)``."""
-        suits = jnp.ones(self.lines.population.target.shape[0], bool)
+    def refuses(self, hopeless: jax.Array) -> jax.Array:
+        """Return which problems are hopeless, or have priors that don't agree with the walls, ``(B,)``."""
         for moves in (self.bounces, self.rates):
-            suits = suits if moves is None else suits & moves.suits()
-        return suits
+            hopeless = hopeless if moves is None else hopeless | ~moves.suits()
+        return hopeless
 
     @property
     def flies(self) -> bool:
