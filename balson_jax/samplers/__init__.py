@@ -48,8 +48,12 @@ def chosen(method: Any, **options: Any) -> Sampler:
 
 
 def resolve(method: Any, problem: Problem, **options: Any) -> Sampler:
-    """Return the method that a name or an object stands for, suited to the problem, or raise ``ValueError``."""
-    return chosen(method, **options).prepare(problem)
+    """Return the method that a name or an object stands for, suited to the problem, or raise ``ValueError``.
+
+    Where the concentration of the prior is unknown, the problems of its grid prepare the method.
+    """
+    found = chosen(method, **options)
+    return found if problem.hyperprior is not None else found.prepare(problem)
 
 
 __all__ = [

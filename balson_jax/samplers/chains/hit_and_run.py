@@ -124,7 +124,7 @@ class HitAndRun(Sampler):
             raise ValueError(
                 f"walls={self.walls!r} needs a prior {needed}, not one from {low:g} to {high:g}; leave it out"
             )
-        if self.walls is not None or problem.hyperprior is not None:  # the parts of its grid will choose
+        if self.walls is not None:
             return super().prepare(problem)
         return dataclasses.replace(super().prepare(problem), walls=_suitable(prior is not None, low, high))
 
