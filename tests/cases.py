@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import balson_jax as balson
-from balson_jax.execution import blocks
+from balson_jax.execution import programs
 
 
 def thinned(name: str, short: list, long: list) -> pytest.MarkDecorator:
@@ -37,7 +37,7 @@ TARGETS = DESIGN @ [0.2, 0.7, 0.1] + 0.5 * _RNG.normal(size=(TOGETHER, 10))
 DESIGN.setflags(write=False)
 TARGETS.setflags(write=False)
 
-PROGRAMS = (blocks._prepare, blocks._fit_many, blocks._fit_plain)
+PROGRAMS = (programs._prepare, programs._fit_many, programs._fit_plain)
 """The programs that serve batches."""
 
 

@@ -7,6 +7,9 @@ import pathlib
 # Most of the suite's time is compilation: compiled programs are kept on disk, for the other workers and the next run.
 os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(pathlib.Path(__file__).parents[1] / ".jax_cache"))
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.1")
+# XLA's threads can wait for each other for ever where as many programs as there are threads call LAPACK (see
+# balson_jax.elimination), as on several virtual devices. More threads than programs prevent it.
+os.environ.setdefault("NPROC", "8")
 # Small matrices gain nothing from threads, which wait for each other where several workers share the cores.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 

@@ -15,49 +15,28 @@ import collections
 import contextlib
 import functools
 import math
+from collections.abc import Callable
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import lax
-from jax.sharding import Mesh, PartitionSpec
+from jax.sharding import Mesh
 
 from .. import validation
 from ..posteriors.posterior import Posterior
 from ..problems.base import Problem
-from ..problems.batching import map_blocks
 from ..samplers import Sampler
-from ..samplers.auto import prior_share
-from ..targets import Needs, Optimum, Target, find_optimum, target_of
-from .assembly import posterior_of
+from ..targets import Needs, Optimum, find_optimum
+from . import ahead
 from .placement import Placement, placement_of
-
-BLOCK_ELEMENTS = 1 << 20
-"""Problems are computed together as long as their chunks of draws hold no more numbers than this."""
-
-SMALL_ELEMENTS = 1 << 17
-"""The same for problems that have nothing to share. Part of a block takes as long for one problem as for many. Small
-parts are as fast for many problems, and faster for the few hard ones that need many draws."""
+from .programs import fit_from, fitting, on_cpu, on_devices, preparing
 
 CAPACITY = 256
 """Number of problems that a block of many has room for."""
 
 CAPACITY_ELEMENTS = 1 << 20
 """The room shrinks if the matrices of so many problems would hold more numbers than this."""
-
-BRIEF = {"xla_cpu_use_fusion_emitters": False, "xla_backend_optimization_level": 0}
-"""Compiler options of programs that run for milliseconds on a CPU: half the wait of QUICK, at a third of its speed."""
-
-QUICK = {**BRIEF, "xla_backend_optimization_level": 1}
-"""Compiler options for single models, and chains of single problems: half the wait, for half the speed."""
-
-BRIEF_DRAWS = 1 << 19
-"""Single problems with more draws than this are compiled like many problems."""
-
-LIGHT = {"xla_backend_optimization_level": 1}
-"""Compiler options for blocks of many problems on a CPU: two thirds of the wait, and the same speed, unless problems
-share their draws."""
 
 
 def fit_by(key: jax.Array, problem: Problem, method: Sampler) -> Posterior:
@@ -70,7 +49,8 @@ def fit_by(key: jax.Array, problem: Problem, method: Sampler) -> Posterior:
         return fit_from(key, problem, find_optimum(problem, key, method.needs), method)
     with device_of(problem):
         flat = Flat(problem)
-        found = flat.fit(key, np.arange(flat.count), flat.prepare(key, method.needs)[0], method)
+        optimum = flat.prepare(key, method.needs, method)[0]
+        found = flat.fit(key, np.arange(flat.count), optimum, method)
         return jax.device_put(with_batch(found, batch))
 
 
@@ -106,53 +86,6 @@ def _fit_placed(key: jax.Array, problem: Problem, method: Sampler, placement: Pl
     return on_devices(fit_own, key, problem, method, placement)
 
 
-def on_devices(fit_own: Any, key: jax.Array, problem: Problem, method: Sampler, placement: Placement) -> Posterior:
-    """Run ``fit_own(key, problem, method)`` on each device with the problems that lie there."""
-    return jax.shard_map(
-        fit_own,
-        mesh=placement.mesh,
-        in_specs=(PartitionSpec(), placement.specs(problem), PartitionSpec()),
-        out_specs=PartitionSpec(*placement.batch),
-        check_vma=False,
-    )(key, problem, method)
-
-
-@functools.partial(jax.jit, static_argnames="axes")
-def fit_from(
-    key: jax.Array, problem: Problem, optimum: Optimum, method: Sampler, axes: tuple[str, ...] = ()
-) -> Posterior:
-    """Return the posterior, given the problems' optima."""
-    run = functools.partial(_fit_block, key, method, axes)
-    return map_blocks(run, problem, block_size(problem, method), (optimum,))
-
-
-def _fit_block(key: jax.Array, method: Sampler, axes: tuple[str, ...], flat: Problem, optimum: Optimum) -> Posterior:
-    target = target_of(flat, optimum)
-    target = target if method.has_derivatives else without_derivatives(target)
-    return posterior_of(key, flat, target, method.run(key, target, axes), method)
-
-
-def block_size(problem: Problem, method: Sampler) -> int:
-    """Return how many problems to compute at a time."""
-    elements = method.elements(problem.num_components)
-    if method.draws_are_shared and problem.prior.ndim == 1 and problem.batch_shape:
-        elements = elements // problem.num_components
-    most = BLOCK_ELEMENTS if method.draws_are_shared or method.is_chain else SMALL_ELEMENTS
-    return max(1, most // max(elements, 1))
-
-
-@jax.custom_jvp
-def without_derivatives(target: Target) -> Target:
-    """Return the target as it is, and refuse to differentiate it."""
-    return target
-
-
-@without_derivatives.defjvp
-def _refuse(primals, tangents):
-    # Whether a draw is accepted, or where a chain goes, is no smooth function of the data.
-    raise TypeError("this method has no derivatives; use IS or TG, or jax.lax.stop_gradient on the problem")
-
-
 class Flat:
     """A flattened batch on the host, from which blocks are taken.
 
@@ -166,24 +99,45 @@ class Flat:
         self.problem = jax.tree.map(_on_host, problem).canonical().flatten_batch(np)
         self.count = math.prod(problem.batch_shape)
         self.mesh = mesh
+        self._wait: Callable[[], None] | None = None
 
-    def prepare(self, key: jax.Array, needs: Needs) -> tuple[Optimum, np.ndarray, np.ndarray]:
-        """Return the optima, roughly which share of draws from the prior would be effective, and which are valid."""
-        program = _prepare_brief if self.count == 1 else _prepare
-        if self.mesh is not None or not _on_cpu():
-            program = _prepare_plain if self.mesh is None else _prepare_on_mesh
-        return self._map(program, key, np.arange(self.count), None, needs)
+    def prepare(
+        self, key: jax.Array, needs: Needs, following: Sampler | None = None
+    ) -> tuple[Optimum, np.ndarray, np.ndarray]:
+        """Return the optima, roughly which share of draws from the prior would be effective, and which are valid.
+
+        Args:
+          key: a PRNG key.
+          needs: what the methods to come need to know.
+          following: a method that will fit all problems next: its program is compiled at the same time.
+        """
+        program, every = preparing(self.count == 1, self.mesh), np.arange(self.count)
+        if following is not None and self.count and self.mesh is None and ahead.is_new(self._signature(following)):
+            room = self.room(self.count)
+            rows, counts = np.resize(every, room), np.array([min(self.count, room)], np.int32)
+            own = key, self._take(rows, not self.problem.is_linear), None, needs, counts
+            optimum = ahead.shapes(program.trace(*own))[0]
+            block = self._take(rows, following.draws_are_shared or not self.problem.is_linear)
+            self._wait = ahead.compile_ahead(self._fitting(following), key, block, optimum, following, counts)
+        return self._map(program, key, every, None, needs)
 
     def fit(self, key: jax.Array, chosen: np.ndarray, optimum: Optimum, method: Sampler) -> Posterior:
         """Return the posterior of some problems, with NumPy arrays."""
-        program = _fit_plain if method.draws_are_shared else _fit_many
-        if self.count == 1 and not method.draws_made > BRIEF_DRAWS:
-            # A model's own work may be much, and so is that of chains.
-            is_brief = self.problem.is_linear and not np.isnan(method.draws_made)
-            program = _fit_brief if is_brief else _fit_single
-        if self.mesh is not None or not _on_cpu():
-            program = _fit_plain if self.mesh is None else _fit_on_mesh
-        return self._map(program, key, chosen, optimum, method, method.draws_are_shared)
+        if self._wait is not None:
+            self._wait()
+            self._wait = None
+        return self._map(self._fitting(method), key, chosen, optimum, method, method.draws_are_shared)
+
+    def _fitting(self, method: Sampler) -> Any:
+        return fitting(self.problem, self.count == 1, method, self.mesh)
+
+    def _signature(self, method: Sampler) -> tuple[Any, ...]:
+        """Return what decides whether problems of this kind have the same programs."""
+        leaves: list[Any] = []
+        self.problem.map_leaves(lambda leaf, ndim: leaves.append((leaf.ndim > ndim, leaf.shape[-ndim:] * (ndim > 0))))
+        kinds = [(np.shape(leaf), str(jnp.result_type(leaf))) for leaf in jax.tree.leaves((self.problem, method))]
+        dtypes = tuple(dtype for _, dtype in kinds)
+        return self.room(self.count), jax.tree.structure((self.problem, method)), tuple(leaves), dtypes
 
     def room(self, count: int) -> int:
         """Return for how many problems a block has room, if there are so many to compute.
@@ -230,8 +184,9 @@ class Flat:
             taken = jax.tree.map(lambda leaf, rows=rows: leaf[rows], optimum)
             block = self._take(rows, shares or not self.problem.is_linear)
             pending.append((first, counts, program(key, block, taken, how, counts, **options)))
-            # The host takes the next block while the devices compute.
-            if len(pending) > 1:
+            # The host takes the next block while other devices compute. On a CPU, two programs at the same time could
+            # wait for each other for ever (see ``elimination``).
+            if len(pending) > 1 or on_cpu():
                 collect()
         while pending:
             collect()
@@ -251,65 +206,3 @@ class Flat:
 def _on_host(leaf: Any) -> Any:
     """Return an array as NumPy's, unless it has a dtype of JAX's own, as keys have."""
     return leaf if jnp.issubdtype(leaf.dtype, jax.dtypes.extended) else np.asarray(leaf)
-
-
-def _on_cpu() -> bool:
-    device = jax.config.jax_default_device  # type: ignore[attr-defined]
-    return (jax.default_backend() if device is None else getattr(device, "platform", device)) == "cpu"
-
-
-def _prepared(
-    key: jax.Array, flat: Problem, optimum: None, needs: Needs, counts: jax.Array
-) -> tuple[Optimum, jax.Array, jax.Array]:
-    found = find_optimum(flat, key, needs)
-    target = target_of(flat, found)
-    return found, prior_share(target), target.valid
-
-
-def _fit_some(key: jax.Array, flat: Problem, optimum: Optimum, method: Sampler, counts: jax.Array) -> Posterior:
-    """Return the posterior of a block; only that of the first ``counts[0]`` problems is computed."""
-    room = flat.batch_shape[0]
-    size = min(room, 1 << block_size(flat, method).bit_length() >> 1)
-    if size == room:
-        return _fit_block(key, method, (), flat, optimum)
-
-    def some(first):
-        own = flat.map_leaves(lambda leaf, ndim: _rows(leaf, first, size) if leaf.ndim > ndim else leaf)
-        return _fit_block(key, method, (), own, jax.tree.map(lambda leaf: _rows(leaf, first, size), optimum))
-
-    def step(number, found):
-        first = number * size
-        put = functools.partial(lax.dynamic_update_slice_in_dim, start_index=first, axis=0)
-        return jax.tree.map(put, found, some(first))
-
-    empty = jax.tree.map(lambda leaf: jnp.zeros((room, *leaf.shape[1:]), leaf.dtype), jax.eval_shape(some, 0))
-    return lax.fori_loop(0, -(-counts[0] // size), step, empty)
-
-
-def _rows(leaf: jax.Array, first: jax.Array, size: int) -> jax.Array:
-    return lax.dynamic_slice_in_dim(leaf, first, size)
-
-
-def _on_mesh(
-    function: Any, key: jax.Array, flat: Problem, optimum: Any, how: Any, counts: jax.Array, mesh: Mesh
-) -> Any:
-    """Run a function of a block on each device of a mesh, with that device's problems."""
-    split, copied = PartitionSpec(*mesh.axis_names), PartitionSpec()
-    specs = flat.map_leaves(lambda leaf, ndim: split if leaf.ndim > ndim else copied)
-
-    def own(key, flat, optimum, counts, how=how):
-        return function(key, flat, optimum, how, counts)
-
-    run = jax.shard_map(own, mesh=mesh, in_specs=(copied, specs, split, split), out_specs=split, check_vma=False)
-    return run(key, flat, optimum, counts)
-
-
-_prepare = jax.jit(_prepared, static_argnums=3, compiler_options=QUICK)
-_prepare_brief = jax.jit(_prepared, static_argnums=3, compiler_options=BRIEF)
-_fit_many = jax.jit(_fit_some, compiler_options=LIGHT)
-_fit_brief = jax.jit(_fit_some, compiler_options=BRIEF)
-_fit_single = jax.jit(_fit_some, compiler_options=QUICK)
-_prepare_plain = jax.jit(_prepared, static_argnums=3)
-_fit_plain = jax.jit(_fit_some)
-_prepare_on_mesh = jax.jit(functools.partial(_on_mesh, _prepared), static_argnums=3, static_argnames="mesh")
-_fit_on_mesh = jax.jit(functools.partial(_on_mesh, _fit_some), static_argnames="mesh")

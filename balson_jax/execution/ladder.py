@@ -51,6 +51,10 @@ def _can_climb(key: jax.Array, problem: Problem, placement: Placement | None) ->
     return placement.splits_problems and is_known(key)
 
 
+_UNPROMISING = Outlook(np.zeros(1), np.full(1, np.nan), np.full(1, np.nan), np.array([""]))
+"""A problem that a first rung tries only if it tries all."""
+
+
 class _Climb:
     """The climb of a flattened batch; arrays have one entry per problem."""
 
@@ -59,7 +63,8 @@ class _Climb:
         self.names = method_names(rungs)
         self.count = self.flat.count
         # The optima are found once for all rungs.
-        self.optimum, self.prior_share, self.valid = self.flat.prepare(key, needs_of(rungs))
+        first = rungs[0].method if rungs[0].promising(_UNPROMISING)[0] else None
+        self.optimum, self.prior_share, self.valid = self.flat.prepare(key, needs_of(rungs), first)
         self.served = np.zeros(self.count, bool)
         self.draws = np.full(self.count, np.nan)
         self.found: Posterior | None = None

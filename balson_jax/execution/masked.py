@@ -25,8 +25,8 @@ from ..samplers import Rung, Sampler
 from ..samplers.auto import Outlook, prior_share
 from ..targets import Optimum, find_optimum, target_of
 from .assembly import posterior_of
-from .blocks import block_size, fit_from, on_devices, without_derivatives
 from .placement import Placement
+from .programs import block_size, fit_from, on_devices, without_derivatives
 from .verdict import flagged, judge, method_names, needs_of, renamed
 
 

@@ -30,8 +30,9 @@ def warm_up(
 
     A program depends on the method's sizes, the numbers of parameters and components, the kind of constraint, the kind
     of noise (known or estimated) and the dtype. It does not depend on the number of problems, on values or on keys, nor
-    on the number of rows if there are at least as many as components. ``"auto"`` compiles all methods of its ladder;
-    with JAX's persistent compilation cache that is once per machine.
+    on the number of rows if there are at least as many as components. ``TG`` has one program for flat priors, and one
+    for others. ``"auto"`` compiles all methods of its ladder; with JAX's persistent compilation cache that is once per
+    machine.
 
     Args:
       num_params: number of columns of the designs to come.

@@ -17,6 +17,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from ..elimination import solve_positive
 from ..targets import Quadratic
 
 STEPS = 20
@@ -66,8 +67,7 @@ def find_centre(quadratic: Quadratic, exponents: jax.Array) -> Centre:
         missing = exponents - omega * multipliers
         right = missing / omega - (gradient(omega) - level - multipliers)
         sides = width[:, :, None] * jnp.stack([right, jnp.ones_like(right)], -1)
-        lower = jnp.linalg.cholesky(matrix)
-        solved = width[:, :, None] * jax.scipy.linalg.cho_solve((lower, True), sides)
+        solved = width[:, :, None] * solve_positive(matrix, sides)
         along, ones = solved[..., 0], solved[..., 1]
         d_level = (1 - omega.sum(-1, keepdims=True) - along.sum(-1, keepdims=True)) / ones.sum(-1, keepdims=True)
         d_omega = along + d_level * ones

@@ -8,7 +8,7 @@ weights are exact too.
 The conditional of a component should know the walls of the components still to come. Here it does: each of their
 factors ``omega^(e)`` is replaced by its second-order expansion in omega at the centre of the posterior (see
 ``centre``), with exponents ``e = 1`` for a flat prior. The Gaussian of the likelihood and all walls has its mode at the
-centre, and its sequential conditionals follow from one QR decomposition. From the conditional of component k its own
+centre, and its sequential conditionals follow from one triangular factor. From the conditional of component k its own
 expanded wall is removed again, because truncation represents it exactly.
 
 The component's own factor ``omega^(alpha - 1)`` enters its conditional. For ``alpha > 1`` the Gaussian is moved and
@@ -25,9 +25,9 @@ import jax.numpy as jnp
 from jax import lax
 
 from .. import dirichlet
+from ..elimination import triangular_factor, triangular_inverse
 from ..random.points import Coordinates, uniform
-from ..random.simplex import dims as dirichlet_dims
-from ..random.truncated_normal import Cut, cut
+from ..random.truncated_logistic import LogisticCut, cut
 from ..targets import Quadratic
 from .base import Given
 from .centre import Centre, find_centre
@@ -59,6 +59,7 @@ class TruncatedGaussian:
       scale: standard deviations of the conditionals, ``(B, K - 1)``.
       alpha: concentrations of the prior, in that order, ``(B, K)``.
       share: the likelihood's share of each conditional's precision, from 0 to 1, ``(B, K - 1)``.
+      is_flat: whether the prior is known to be flat: then the draws are cheaper.
       level: of the noise, if it is unknown; then each draw has a precision of its own.
     """
 
@@ -69,6 +70,7 @@ class TruncatedGaussian:
     scale: jax.Array
     alpha: jax.Array
     share: jax.Array
+    is_flat: bool = dataclasses.field(default=False, metadata={"static": True})
     level: NoiseLevel | None = None
     prior_share = 0.0
 
@@ -79,8 +81,8 @@ class TruncatedGaussian:
 
     @property
     def _precision_coordinate(self) -> int:
-        """The coordinate that gives the precision: one that draws from the prior don't use."""
-        return dirichlet_dims(self.alpha.shape[-1])
+        """The coordinate that gives the precision, also of draws from the prior, which use the K before."""
+        return self.alpha.shape[-1]
 
     def draw(self, points: Coordinates, given: Given | None = None) -> tuple[jax.Array, jax.Array]:
         """Map points to ``ln omega``, ``(B, K, L)``, and its log-density, ``(B, L)``; of given draws the density.
@@ -110,13 +112,16 @@ class TruncatedGaussian:
             moved = centre[:, None] + jnp.einsum("bj,bjl->bl", gain, deviations, precision=lax.Precision.HIGHEST)
             # Noise widens a conditional as far as the likelihood, and not the walls of others, makes it narrow.
             width = scale[:, None] * jnp.exp(-0.5 * share[:, None] * log_precision)
-            conditional = _Conditional.of(moved, width, left, alpha[:, None])
+            if self.is_flat:
+                conditional = _FlatConditional.of(moved, width, left)
+            else:
+                conditional = _Conditional.of(moved, width, left, alpha[:, None])
             log_x, x, left = conditional.draw(below, above)
             if given is not None:
                 log_known, later = known
                 log_x, left = jnp.where(given.chosen, log_known, log_x), jnp.where(given.chosen, later, left)
                 x = jnp.where(given.chosen, jnp.exp(log_known), x)
-            density = density + conditional.log_density(log_x, left)
+            density = density + conditional.log_density(log_x, x, left)
             deviations = lax.dynamic_update_index_in_dim(deviations, x - pivot[:, None], index, 1)
             return (deviations, left, density), log_x
 
@@ -147,8 +152,35 @@ class TruncatedGaussian:
 
 
 @dataclasses.dataclass(frozen=True)
+class _FlatConditional:
+    """One component given the previous ones for a flat prior: nearly a truncated Gaussian.
+
+    Attributes:
+      scale: standard deviation of the Gaussian before truncation.
+      interval: the truncation, in units of ``scale``.
+    """
+
+    scale: jax.Array
+    interval: LogisticCut
+
+    @staticmethod
+    def of(centre, scale, left):
+        return _FlatConditional(scale, cut(-centre / scale, jnp.maximum(left, jnp.finfo(left.dtype).tiny) / scale))
+
+    def draw(self, below, above):
+        """Return ``ln x``, x, and the remaining sum."""
+        from_low, from_high = self.interval.quantile(below, above)
+        x = self.scale * from_low
+        return jnp.log(jnp.maximum(x, jnp.finfo(x.dtype).tiny)), x, self.scale * from_high
+
+    def log_density(self, log_x, x, later):
+        """Return the log-density of x; ``later`` is the remaining sum after x."""
+        return self.interval.log_density(x / self.scale, later / self.scale) - jnp.log(self.scale)
+
+
+@dataclasses.dataclass(frozen=True)
 class _Conditional:
-    """One component given the previous ones: a truncated Gaussian, mixed with a pole at zero if ``alpha < 1``.
+    """One component given the previous ones: nearly a truncated Gaussian, with a pole at zero if ``alpha < 1``.
 
     Attributes:
       alpha: exponent of the pole, at most 1.
@@ -161,7 +193,7 @@ class _Conditional:
 
     alpha: jax.Array
     scale: jax.Array
-    interval: Cut
+    interval: LogisticCut
     left: jax.Array
     share: jax.Array
     pole_width: jax.Array
@@ -207,9 +239,8 @@ class _Conditional:
         log_x, x = jnp.where(in_pole, log_pole, log_smooth), jnp.where(in_pole, pole, x)
         return log_x, x, jnp.where(in_pole, jnp.maximum(self.left - pole, 0), left)
 
-    def log_density(self, log_x, later):
+    def log_density(self, log_x, x, later):
         """Return the log-density of x; ``later`` is the remaining sum after x."""
-        x = jnp.exp(log_x)
         smooth = self.interval.log_density(x / self.scale, later / self.scale) - jnp.log(self.scale)
         pole = jnp.log(self.alpha) + (self.alpha - 1) * log_x - self.alpha * jnp.log(self.pole_width)
         pole = jnp.where(
@@ -236,7 +267,11 @@ def exponents(prior: jax.Array) -> jax.Array:
 
 
 def from_quadratic(
-    quadratic: Quadratic, prior: jax.Array, spread: float | jax.Array = 1.0, shape: jax.Array | None = None
+    quadratic: Quadratic,
+    prior: jax.Array,
+    spread: float | jax.Array = 1.0,
+    shape: jax.Array | None = None,
+    is_flat: bool = False,
 ) -> TruncatedGaussian:
     """Return the proposal for Gaussian likelihoods of B problems and their prior, ``(B, K)``.
 
@@ -245,10 +280,12 @@ def from_quadratic(
       prior: concentrations, ``(B, K)``.
       spread: factor of the standard deviations, a number or ``(B, 1)``.
       shape: if the noise level is unknown, the shape of the gamma distribution of its precision, ``(B,)``.
+      is_flat: whether the prior is known to be flat.
     """
     powers = exponents(prior)
     if shape is None:
-        return around(find_centre(quadratic, powers), quadratic, prior, spread)[0]
+        found = around(find_centre(quadratic, powers), quadratic, prior, spread)[0]
+        return dataclasses.replace(found, is_flat=is_flat)
     likeliest = NoiseLevel(shape, shape, jnp.ones_like(shape), quadratic)
 
     def settle(_, state):
@@ -259,7 +296,7 @@ def from_quadratic(
 
     omega, usual = lax.fori_loop(0, SETTLING_STEPS, settle, (quadratic.optimum, jnp.ones_like(shape)))
     found, determined = around(Centre(omega, powers / omega), _at(quadratic, usual), prior, spread)
-    return dataclasses.replace(found, level=NoiseLevel.of(shape, usual, determined, quadratic))
+    return dataclasses.replace(found, is_flat=is_flat, level=NoiseLevel.of(shape, usual, determined, quadratic))
 
 
 def _at(quadratic: Quadratic, precision: jax.Array) -> Quadratic:
@@ -287,7 +324,7 @@ def around(
     )
     count = pivot.shape[-1]
     # Reverse the columns, so that the last column of the triangular factor belongs to the component drawn first.
-    factor = jnp.linalg.qr(_rows(root, stiffness)[:, :, ::-1], mode="r")
+    factor = triangular_factor(_rows(root, stiffness)[:, :, ::-1])
     diagonal = jnp.diagonal(factor, axis1=-2, axis2=-1)
     gain = -(factor / diagonal[:, :, None] - jnp.eye(count - 1, dtype=pivot.dtype))[:, ::-1, ::-1]
     whole = jnp.square(diagonal[:, ::-1])
@@ -321,8 +358,7 @@ def _likelihood_precision(factor: jax.Array, diagonal: jax.Array, root: jax.Arra
       diagonal: of the factor.
       root: in order, ``(B, M, K)``.
     """
-    identity = jnp.broadcast_to(jnp.eye(factor.shape[-1], dtype=factor.dtype), factor.shape)
-    moves = jax.scipy.linalg.solve_triangular(factor, identity) * diagonal[:, None]
+    moves = triangular_inverse(factor) * diagonal[:, None]
     rows = (root[:, :, :-1] - root[:, :, -1:])[:, :, ::-1]
     return jnp.square(jnp.matmul(rows, moves, precision=lax.Precision.HIGHEST)).sum(1)[:, ::-1]
 
@@ -331,15 +367,15 @@ def log_volume(quadratic: Quadratic | None, prior: jax.Array) -> jax.Array:
     """Return half the log-determinant of the Gaussian's covariance, ``(B,)``; without a quadratic, of the prior's."""
     stiffness = (prior.sum(-1, keepdims=True) + 1) / dirichlet.mean(prior)
     root = jnp.zeros((prior.shape[0], 0, prior.shape[1]), prior.dtype) if quadratic is None else quadratic.root
-    factor = jnp.linalg.qr(_rows(root, stiffness), mode="r")
-    return -jnp.log(jnp.abs(jnp.diagonal(factor, axis1=-2, axis2=-1))).sum(-1)
+    factor = triangular_factor(_rows(root, stiffness))
+    return -jnp.log(jnp.diagonal(factor, axis1=-2, axis2=-1)).sum(-1)
 
 
 def _rows(root: jax.Array, stiffness: jax.Array) -> jax.Array:
     """Return a square root of the precision: rows of the likelihood and of the prior, in all components but the last.
 
-    The last component is eliminated: it is one minus the sum of the others. The rows go to a QR decomposition, because
-    forming their Gram matrix would lose digits.
+    The last component is eliminated: it is one minus the sum of the others. The rows are made orthogonal; their Gram
+    matrix would lose digits.
     """
     identity = jnp.eye(stiffness.shape[-1], dtype=stiffness.dtype)
     rows = jnp.concatenate([root, jnp.sqrt(stiffness)[:, :, None] * identity], axis=1)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 
 import jax
 import jax.numpy as jnp
 
 from ..random.points import Coordinates, uniform
-from ..random.simplex import dims, log_dirichlet
+from ..random.simplex import dims, log_dirichlet, log_uniform
 from .base import Given, MixableProposal, Proposal
 from .dirichlet import log_dirichlet_density
 
@@ -61,29 +62,59 @@ class DividedProposal:
     The density is that of the mixture, as in ``DefensiveProposal``, but the share is fixed. Each draw is made once,
     whereas ``DefensiveProposal`` draws from both components and selects. The number of draws must be a multiple of
     eight, and none of them may be discarded.
+
+    Attributes:
+      proposal: the other component.
+      prior: concentrations, ``(B, K)``.
+      is_flat: whether they are all known to be 1.
     """
 
     proposal: MixableProposal
     prior: jax.Array
+    is_flat: bool = dataclasses.field(default=False, metadata={"static": True})
     prior_share = 1 / PRIOR_SHARE
 
     @property
+    def _common(self) -> int:
+        """Number of coordinates that both components use: those of K variates, and of a noise level."""
+        return self.prior.shape[-1] + 1
+
+    @property
     def dims(self) -> int:
-        """The number of coordinates of a point."""
-        return max(dims(self.prior.shape[-1]), self.proposal.dims)
+        """The number of coordinates of a point; the last K are second numbers of small concentrations."""
+        return self._common + self.prior.shape[-1]
 
     def draw(self, points: Coordinates) -> tuple[jax.Array, jax.Array]:
         """Map points to ``ln omega`` and its log-density."""
+        common = points(0, self._common)  # made once
+
+        def own(first: int, dims: int) -> jax.Array:
+            if first + dims <= self._common:
+                return common[first : first + dims]
+            return points(first + self._common - self.prior.shape[-1], dims)
+
         # Sobol points are dealt (see random.sobol), so every eighth point is a balanced subset, and so are the others.
-        from_prior = log_dirichlet(lambda first, dims: points(first, dims)[:, ::PRIOR_SHARE], self.prior, rolled=True)
+        def thinned(first: int, dims: int) -> jax.Array:
+            return own(first, dims)[:, ::PRIOR_SHARE]
+
+        if self.is_flat:
+            from_prior = log_uniform(thinned, self.prior.shape[-1], self.prior.dtype)
+        else:
+            from_prior = log_dirichlet(thinned, self.prior, rolled=True)
         given = jnp.repeat(from_prior, PRIOR_SHARE, axis=-1)
         chosen = jnp.arange(given.shape[-1]) % PRIOR_SHARE == 0
-        log_omega, density = self.proposal.draw(points, Given(given, chosen))
-        return log_omega, _log_mixture(1 / PRIOR_SHARE, self.prior, log_omega, density)
+        log_omega, density = self.proposal.draw(own, Given(given, chosen))
+        return log_omega, self._mixed(log_omega, density)
 
     def log_prob(self, log_omega: jax.Array) -> jax.Array:
         """Return the log-density of the mixture."""
-        return _log_mixture(1 / PRIOR_SHARE, self.prior, log_omega, self.proposal.log_prob(log_omega))
+        return self._mixed(log_omega, self.proposal.log_prob(log_omega))
+
+    def _mixed(self, log_omega: jax.Array, density: jax.Array) -> jax.Array:
+        if self.is_flat:  # the density of the prior is a constant
+            own = math.lgamma(self.prior.shape[-1]) - math.log(PRIOR_SHARE)
+            return jnp.logaddexp(own, math.log1p(-1 / PRIOR_SHARE) + density)
+        return _log_mixture(1 / PRIOR_SHARE, self.prior, log_omega, density)
 
 
 def _log_mixture(share: float | jax.Array, prior: jax.Array, log_omega: jax.Array, density: jax.Array) -> jax.Array:

@@ -7,12 +7,21 @@ import jax.numpy as jnp
 from jax import lax
 
 from .gamma_quantile import lift, needs_lift, unlifted
-from .points import Coordinates
+from .points import Coordinates, uniform
 
 
 def dims(num_components: int) -> int:
     """Return the number of coordinates of a point: two per component, the second for small concentrations only."""
     return 2 * num_components
+
+
+def log_uniform(points: Coordinates, num_components: int, dtype) -> jax.Array:
+    """Map points to variates that are uniform on the simplex, ``Dir(1)``, as ``log_dirichlet`` does for any."""
+    bits = points(0, num_components)
+    below, above = uniform(bits, dtype), uniform(~bits, dtype)
+    # Exponential variates, exact where they are small and where they are large.
+    log_gamma = jnp.log(jnp.where(below < 0.5, -jnp.log1p(-jnp.minimum(below, 0.5)), -jnp.log(above)))
+    return log_gamma - jnp.log(jnp.exp(log_gamma).sum(-2, keepdims=True))
 
 
 def log_dirichlet(points: Coordinates, alpha: jax.Array, rolled: bool = False) -> jax.Array:

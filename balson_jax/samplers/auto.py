@@ -38,11 +38,20 @@ OPTIMISM = 3.0
 SAFE_PARETO_K = 0.5
 """Above this k the weights have infinite variance and ESS is optimistic; try the next method."""
 
-AMPLE = 20.0
+AMPLE = 8.0
 """Times as many effective draws as wanted make up for a larger k: the error of estimates that converge more slowly is
 still far below what was asked for. (Status must be ``OK``, so k is at most 0.7.)"""
 
-FEW_DRAWS, SOME_DRAWS, MANY_DRAWS, MOST_DRAWS = 2048, 8192, 65_536, 1 << 19
+FEW_DRAWS, MOST_DRAWS = 2048, 1 << 19
+MULTIPLES = 1, 4, 32
+"""Draws of the rungs of ``TG`` but the last, as multiples of those of the first."""
+
+MANY_COMPONENTS = 12
+"""With more components the first rung has four times as many draws, because fewer of them are effective."""
+
+PRIOR_DRAWS = 1 << 15
+"""Draws of ``IS``."""
+
 MAX_MOVES = 1 << 16
 
 
@@ -86,7 +95,7 @@ class Auto(Sampler):
     """For each problem the cheapest method that gives enough effective draws and can be trusted; the default.
 
     Enough is ``target_ess``. A result is trusted if its status is ``OK``. If a later method remains, Pareto k must also
-    be below 0.5, unless there are 60 times as many effective draws as asked for; a run with few draws needs three times
+    be below 0.5, unless there are 24 times as many effective draws as asked for; a run with few draws needs three times
     the target; and the standard deviations must be known about as well as the target asks (``posterior.std_stderr``).
     First ``TG``, with more and more draws as long as that promises enough; then ``HitAndRun``. A model may have several
     peaks, of which ``TG`` would see one. Models, and problems with more than 64 components, begin with ``IS``, unless
@@ -106,9 +115,9 @@ class Auto(Sampler):
       match: rule for the precision of the approximating Dirichlet (see ``dirichlet.from_moments``).
       keep: how many draws the posterior keeps, for intervals, samples and predictions: a power of two, or 0 for none.
       rungs_inside_jit: how many methods of the ladder may be tried where the host can't see the data. 1, the default,
-        is the one method above. For linear problems up to 64 components 2 means ``TG`` with 2,048 or 8,192 draws. 3
-        adds 65,536 and 4 adds 524,288; 5 adds ``HitAndRun``, which has no derivatives. For others 2 means ``IS``, then
-        ``HitAndRun``.
+        is the one method above. For linear problems up to 64 components 2 means ``TG`` with 2,048 or 8,192 draws, 3
+        adds 65,536 (all four times as many from 13 components on) and 4 adds 524,288; 5 adds ``HitAndRun``, which has
+        no derivatives. For others 2 means ``IS``, then ``HitAndRun``.
       evidence: whether ``HitAndRun`` estimates the evidence too, where it is used (see there).
     """
 
@@ -143,13 +152,14 @@ class Auto(Sampler):
         chains = HitAndRun(target_ess=self.target_ess, max_moves=MAX_MOVES, evidence=self.evidence, **common)
         walk = Rung(chains.prepare(problem))
         if problem.is_linear and num_components <= MAX_GAUSSIAN:
-            few, most = max(FEW_DRAWS, self.keep), max(MOST_DRAWS, self.keep)
+            few = max(FEW_DRAWS * (4 if num_components > MANY_COMPONENTS else 1), self.keep)
+            most = max(MOST_DRAWS, self.keep)
             # One program serves few and many draws: how many to make is an argument.
-            gaussian = TG(num_draws=most, chunk=few, **common)
+            gaussian = TG(num_draws=most, chunk=few, **common).prepare(problem)
             # Few draws that just reach the target may be lucky. More are worth trying if few promise enough.
-            draws = sorted({few, max(SOME_DRAWS, few), max(MANY_DRAWS, few), most})
+            draws = sorted({*(min(few * factor, most) for factor in MULTIPLES), most})
             return [*(self._gaussian_rung(gaussian, number, few) for number in draws), walk]
-        prior = IS(num_draws=max(MANY_DRAWS // 2, self.keep), points=_points(num_components), **common)
+        prior = IS(num_draws=max(PRIOR_DRAWS, self.keep), points=_points(num_components), **common)
         return [Rung(prior, lambda known: known.prior_share * prior.num_draws * OPTIMISM >= self.target_ess), walk]
 
     def _gaussian_rung(self, method: TG, draws: int, few: int) -> Rung:

@@ -45,6 +45,8 @@ class TG(Sampler):
       keep: how many draws the posterior keeps, for intervals, samples and predictions: a power of two, or 0 for none.
       used: how many of ``num_draws`` to make, a multiple of ``chunk``; it may change without compiling again, but has
         no reverse-mode derivative. ``None`` for all.
+      is_flat: whether all concentrations of the prior are 1: draws are then cheaper, and another program makes them.
+        ``None`` looks at the prior, where its values are known. (With a wrong value only fewer draws are effective.)
     """
 
     num_draws: int = dataclasses.field(default=16_384, metadata={"static": True})
@@ -55,6 +57,7 @@ class TG(Sampler):
     diagnose_tail: bool = dataclasses.field(default=True, metadata={"static": True})
     keep: int = dataclasses.field(default=DEFAULT_KEEP, metadata={"static": True})
     used: Any = None
+    is_flat: bool | None = dataclasses.field(default=None, metadata={"static": True})
 
     name = "tg"
     needs = Needs(optimum=True)
@@ -65,7 +68,11 @@ class TG(Sampler):
         at_a_time = plan_of(self, self.keep, self.used).at_a_time
         if used is not None and not (at_a_time <= used <= self.num_draws and used % at_a_time == 0):
             raise ValueError(f"used={used} must be a multiple of {at_a_time} up to num_draws={self.num_draws}")
-        return super().prepare(problem)
+        method = super().prepare(problem)
+        prior = validation.known(problem.prior)
+        if self.is_flat is not None or prior is None:
+            return method
+        return dataclasses.replace(method, is_flat=bool((prior == 1).all()))
 
     def elements(self, num_components: int) -> int:
         """Return how many numbers a problem's chunk of draws holds."""
@@ -77,8 +84,9 @@ class TG(Sampler):
         fixed = lax.stop_gradient(target)
         shape = fixed.noise.precision_shape(fixed.num_rows)
         spread = fixed.noise.widening(fixed.num_rows, fixed.shape[1] - 1) if shape is None else 1.0
-        proposal = lax.stop_gradient(gaussian.from_quadratic(fixed.quadratic(), fixed.full_prior, spread, shape))
-        mixture = DividedProposal(proposal, fixed.full_prior)
+        is_flat = bool(self.is_flat)
+        proposal = gaussian.from_quadratic(fixed.quadratic(), fixed.full_prior, spread, shape, is_flat)
+        mixture = DividedProposal(lax.stop_gradient(proposal), fixed.full_prior, is_flat)
         plan = plan_of(self, num_kept(self.keep, target), self.used)
         found = importance(key, target, mixture, plan, corrects=True, logs=self.match == "kl", axes=axes)
         if fixed.peaks is None:

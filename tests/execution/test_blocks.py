@@ -46,17 +46,20 @@ def test_another_batch_key_or_difficulty_compiles_nothing(compiled):
 
 @pytest.mark.slow
 def test_what_problems_share_makes_no_difference_to_the_program():
-    """Totals, priors and designs of their own, more rows, fewer rows than components."""
+    """Totals and designs of their own, more rows, fewer rows than components; and one more for other priors."""
     method = balson.TG(num_draws=1024)
     balson.fit(jax.random.key(0), problems(3, noise=0.1, total=1.0), method)
     known = num_programs()
     balson.fit(jax.random.key(0), problems(3, total=np.array([1.0, 2.0, 3.0])), method)
+    assert num_programs() == known
     balson.fit(jax.random.key(0), problems(2, prior=np.array([[1.0], [2.0]]) * np.ones(4)), method)
+    balson.fit(jax.random.key(0), problems(2, prior=0.5), method)
+    assert num_programs() == known + 1
     designs = RNG.random((5, 30, 4)).astype(np.float32)
     balson.fit(jax.random.key(0), balson.linear_problem(designs, designs.sum(-1) / 4 + 0.01), method)
     short = RNG.random((3, 4)).astype(np.float32)
     balson.fit(jax.random.key(0), balson.linear_problem(short, RNG.random((6, 3)).astype(np.float32)), method)
-    assert num_programs() == known
+    assert num_programs() == known + 1
 
 
 @thinned("method", [], [balson.IS(num_draws=4000), balson.TG(num_draws=1024)])

@@ -65,7 +65,7 @@ def assert_same(found, expected):
 @pytest.fixture
 def small_blocks(monkeypatch):
     """Blocks of four problems, the last of which has a copy in it."""
-    monkeypatch.setattr("balson_jax.execution.blocks.BLOCK_ELEMENTS", 4 * 3 * 512)
+    monkeypatch.setattr("balson_jax.execution.programs.BLOCK_ELEMENTS", 4 * 3 * 512)
     jax.clear_caches()
     yield
     jax.clear_caches()

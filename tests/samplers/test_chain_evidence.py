@@ -12,7 +12,7 @@ import quadrature
 from cases import thinned
 
 import balson_jax as balson
-from balson_jax.execution.blocks import QUICK
+from balson_jax.execution.programs import QUICK
 from balson_jax.experiments.scenes import smooth_spectra
 from balson_jax.samplers.chains import powers
 from balson_jax.samplers.chains.tempering import Tempering

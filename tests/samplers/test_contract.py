@@ -15,7 +15,7 @@ from cases import DESIGN, FAST, TARGETS, TOGETHER, forget_programs, thinned
 from examples.metropolis import Metropolis
 
 import balson_jax as balson
-from balson_jax.execution import blocks
+from balson_jax.execution import programs
 from balson_jax.targets import find_optimum
 
 SMALL = {
@@ -69,7 +69,7 @@ def assert_same(name, found, expected):
 
 @thinned("name", [], ["is", "rs"])  # without jit each operation is a program of its own, a minute for other methods
 def test_jit_equals_eager(name):
-    eager = blocks.fit_from.__wrapped__(KEY, problem(), find_optimum(problem(), KEY, SMALL[name].needs), SMALL[name])
+    eager = programs.fit_from.__wrapped__(KEY, problem(), find_optimum(problem(), KEY, SMALL[name].needs), SMALL[name])
     assert_same(name, eager, single_fit(name))
 
 
@@ -119,15 +119,15 @@ def test_more_problems_than_a_block_holds(name, monkeypatch):
     method, sizes = SMALL[name], []
     whole = balson.fit(KEY, problem(TARGETS), method)
     elements = method.elements(NUM_COMPONENTS) // (NUM_COMPONENTS if method.draws_are_shared else 1)
-    assemble = blocks.posterior_of
+    assemble = programs.posterior_of
 
     def counted(key, flat, target, found, method):
         sizes.append(len(found.ess))
         return assemble(key, flat, target, found, method)
 
     for limit in ("BLOCK_ELEMENTS", "SMALL_ELEMENTS"):
-        monkeypatch.setattr(blocks, limit, 2 * elements)
-    monkeypatch.setattr(blocks, "posterior_of", counted)
+        monkeypatch.setattr(programs, limit, 2 * elements)
+    monkeypatch.setattr(programs, "posterior_of", counted)
     forget_programs()
     try:
         parts = balson.fit(KEY, problem(TARGETS), method)
@@ -166,10 +166,10 @@ def test_dtype_follows_the_inputs_and_both_precisions_agree(name):
 @one_at_least
 def test_one_trace_for_calls_of_equal_shape(name):
     balson.fit(KEY, problem(), SMALL[name])
-    before = blocks._fit_brief._cache_size()
+    before = programs._fit_brief._cache_size()
     for seed in range(3):
         balson.fit(jax.random.key(seed), problem(TARGETS[seed]), SMALL[name])
-    assert blocks._fit_brief._cache_size() == before
+    assert programs._fit_brief._cache_size() == before
 
 
 @thinned("name", ["rs"], ["is", "isirs-fresh"])
