@@ -36,9 +36,11 @@ from .labels import Labels
 from .learning import Check, Comparison, Learned, Tuning, check, compare, learn, tune
 from .least_squares import LeastSquares, least_squares
 from .posteriors.component import Component
+from .posteriors.concentration import ConcentrationPosterior
 from .posteriors.posterior import FitError, Posterior, Prediction, Slack
 from .problems.base import Problem
 from .problems.constraints import Constraint
+from .problems.hyperprior import CommonConcentration
 from .problems.linear import LinearProblem, linear_problem
 from .problems.model import ModelProblem, model_problem
 from .problems.noise import Correlated, InverseGamma, Noise
@@ -77,8 +79,10 @@ __all__ = [
     "Auto",
     "AverageEffect",
     "Check",
+    "CommonConcentration",
     "Comparison",
     "Component",
+    "ConcentrationPosterior",
     "Constraint",
     "Correlated",
     "FitError",

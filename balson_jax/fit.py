@@ -5,7 +5,7 @@ from __future__ import annotations
 import jax
 
 from . import validation
-from .execution.ladder import fit_problem
+from .execution.mixtures import fit_any
 from .posteriors.posterior import Posterior
 from .problems.base import Problem, require_problem
 from .samplers import Sampler, resolve
@@ -46,4 +46,4 @@ def fit(key: jax.Array, problem: Problem, method: str | Sampler = "auto") -> Pos
     """
     key = validation.typed_key(key)
     require_problem(problem)
-    return fit_problem(key, problem, resolve(method, problem)).labelled(problem.labels)
+    return fit_any(key, problem, resolve(method, problem)).labelled(problem.labels)

@@ -83,6 +83,7 @@ def posterior_of(key: jax.Array, problem: Problem, target: Target, found: Estima
         slack=slack,
         noise=noise,
         nuisance=_nuisance(key, target, found, noise, kept, trusted),
+        concentration=None,
         choice=jnp.zeros(total.shape, jnp.int32),
         methods=(method.name,),
         constraint=constraint,

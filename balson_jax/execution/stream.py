@@ -25,7 +25,8 @@ from ..samplers import Sampler, resolve
 from ..status import Status
 from ..version import __version__
 from . import names
-from .ladder import fit_problem, method_names
+from .ladder import method_names
+from .mixtures import fit_any
 from .parallel import shard
 from .progress import reporter
 from .storage import ArrayStore, digest
@@ -160,7 +161,7 @@ class _Stream:
         problem = template.with_targets(values) if known else _assemble(template, values)
         if self.mesh is not None:
             problem = shard(problem, self.mesh, over="problems")
-        return fit_problem(self.key, problem, self.method)
+        return fit_any(self.key, problem, self.method)
 
     def example(self) -> Posterior:
         """Return the shapes of a piece's posterior."""

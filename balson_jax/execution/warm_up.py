@@ -9,6 +9,7 @@ import jax
 import numpy as np
 
 from .. import validation
+from ..problems import hyperprior
 from ..problems.constraints import Constraint
 from ..problems.linear import linear_problem
 from ..samplers import Sampler, resolve
@@ -50,6 +51,8 @@ def warm_up(
     rng = np.random.default_rng(0)
     design = rng.random((num_params + 2, num_params)).astype(dtype)
     targets = (design @ np.full(num_params, 1 / num_params) + 0.1 * rng.random((2, num_params + 2))).astype(dtype)
+    if hyperprior.read(prior)[1] is not None:
+        raise ValueError('prior="estimate" has a grid of concentrations; warm up for one below and for one above 1')
     key = jax.random.key(0)
     for target in (targets[0], targets) if batches else (targets[0],):
         problem = linear_problem(design, target, constraint=constraint, noise=noise, prior=prior)

@@ -18,7 +18,7 @@ import numpy as np
 from ..fit import fit
 from ..posteriors.posterior import Posterior
 from ..problems.base import Problem, is_problem
-from ..samplers import METHODS, Sampler
+from ..samplers import METHODS, Sampler, chosen
 from ..status import Status
 
 
@@ -75,7 +75,7 @@ def compare(
     *,
     key: jax.Array | None = None,
     problem: Problem | None = None,
-    method: str | Sampler = "is",
+    method: str | Sampler = "auto",
 ) -> Comparison:
     """Return candidates ranked by evidence.
 
@@ -88,7 +88,7 @@ def compare(
         (to see that they agree).
       key: for fitting.
       problem: what methods fit.
-      method: how problems are fitted.
+      method: how problems are fitted. Chains, here and among the candidates, estimate the evidence too.
 
     >>> import jax.numpy as jnp
     >>> from balson_jax import IS, linear_problem
@@ -142,8 +142,8 @@ def require_evidence(name: str, posterior: Posterior) -> None:
     missing = np.isnan(posterior.log_evidence) & ((np.asarray(posterior.status) & int(Status.NONFINITE)) == 0)
     if missing.any():
         raise ValueError(
-            f'{name} was fitted by Markov chains, which don\'t tell the evidence; fit with method="tg" or "is", with '
-            "more draws if status asks for them"
+            f"{name} was fitted by a method that doesn't tell the evidence; fit with Auto(evidence=True), or for "
+            "chains HitAndRun(evidence=True)"
         )
 
 
@@ -153,11 +153,11 @@ def _posterior(name: Any, value: Any, key: Any, problem: Problem | None, method:
     if key is None:
         raise ValueError(f"candidate {name!r} is to be fitted; pass key=jax.random.key(0)")
     if is_problem(value):
-        return fit(key, value, method)
+        return fit(key, value, chosen(method).with_evidence())
     if isinstance(value, (Sampler, str)):
         if problem is None:
             raise ValueError(f"candidate {name!r} is a method; pass problem=, which it is to fit")
-        return fit(key, problem, value)
+        return fit(key, problem, chosen(value).with_evidence())
     known = f"a posterior, a problem or a method ({', '.join(METHODS)})"
     raise ValueError(f"candidate {name!r} is a {type(value).__name__}; pass {known}")
 

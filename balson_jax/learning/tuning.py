@@ -12,10 +12,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from .. import validation
-from ..fit import fit
+from ..execution.grids import fit_grid
 from ..posteriors.posterior import Posterior
 from ..problems.base import Problem, require_problem
-from ..samplers import Sampler
+from ..samplers import Sampler, chosen
 from .comparison import require_evidence, warn_of_sharpened
 
 
@@ -72,13 +72,14 @@ def tune(
     prior: Any = None,
     total: Any = None,
     noise: Any = None,
-    method: str | Sampler = "is",
+    method: str | Sampler = "auto",
     shared: bool = False,
 ) -> Tuning:
     """Return the prior, total and noise of a grid that have the largest evidence, and the posterior with them.
 
-    The whole grid is one batch, fitted in one call. Evidence of the resampling methods is of data counted already, and
-    grows with sharpness alone: choosing by it draws a warning.
+    The whole grid is one batch. Where Markov chains are needed they estimate the evidence too, so a grid of priors can
+    pick the sparsity of many components. Evidence of the resampling methods is of data counted already, and grows with
+    sharpness alone: choosing by it draws a warning.
 
     Args:
       key: a PRNG key.
@@ -87,7 +88,7 @@ def tune(
       total: candidates ``(G,)``.
       noise: candidates ``(G,)``, which replace the problem's noise, known or to be estimated; if rows have noise or
         weights of their own, these stay and the candidates multiply them.
-      method: how the grid is fitted.
+      method: how the grid is fitted; chains with ``evidence=True``.
       shared: whether all problems of a batch get the same, by the sum of their evidence, or each its own.
 
     >>> from balson_jax import IS, linear_problem
@@ -97,11 +98,16 @@ def tune(
     0.3
     """
     require_problem(problem)
+    if problem.hyperprior is not None:
+        raise ValueError(
+            'the problem has prior="estimate", which weighs a grid already; give it concentrations to tune'
+        )
     grids: dict[str, jax.Array | None] = {"prior": prior, "total": total, "noise": noise}
     grids = {name: _grid(name, values, problem) for name, values in grids.items()}
     if all(values is None for values in grids.values()):
         raise ValueError("there is nothing to tune; pass a grid of prior, total or noise")
-    found = fit(key, _on_grid(problem, grids), method)
+    method = chosen(method).with_evidence()
+    found = fit_grid(validation.typed_key(key), _on_grid(problem, grids), method)
     warn_of_sharpened(["method"] if found.sharpened else [])
     require_evidence("the grid, or some of it,", found)
 
@@ -109,14 +115,14 @@ def tune(
     flat = jax.tree.map(lambda leaf: leaf.reshape(math.prod(sizes), *leaf.shape[3:]), found)
     evidence = jnp.where(jnp.isnan(flat.log_evidence), -jnp.inf, flat.log_evidence)
     if shared:
-        chosen = evidence.sum(tuple(range(1, evidence.ndim))).argmax()
-        posterior = jax.tree.map(lambda leaf: leaf[chosen], flat)
+        best_one = evidence.sum(tuple(range(1, evidence.ndim))).argmax()
+        posterior = jax.tree.map(lambda leaf: leaf[best_one], flat)
     else:
-        chosen = evidence.argmax(0)
-        posterior = jax.tree.map(lambda leaf: _take(leaf, chosen), flat)
-    index = jnp.unravel_index(chosen, sizes)
+        best_one = evidence.argmax(0)
+        posterior = jax.tree.map(lambda leaf: _take(leaf, best_one), flat)
+    index = jnp.unravel_index(best_one, sizes)
     best = {name: None if values is None else values[index[axis]] for axis, (name, values) in enumerate(grids.items())}
-    at_edge = jnp.zeros(chosen.shape, bool)
+    at_edge = jnp.zeros(best_one.shape, bool)
     for name, values in grids.items():
         if values is not None and values.ndim == 1 and values.size > 2:
             at_edge = at_edge | (best[name] == values.min()) | (best[name] == values.max())

@@ -20,6 +20,7 @@ from ..status import Status
 from ..weighting.diagnostics import Diagnostics
 from . import files
 from .component import REMEDY, Component
+from .concentration import ConcentrationPosterior
 from .intervals import matched_beta, quantiles, shortest
 from .nuisance import NuisancePosterior, joined
 from .outputs import Outputs
@@ -74,6 +75,8 @@ class Posterior(Labelled, Outputs, Diagnostics):
         slack.
       noise: posterior of the noise level, with ``mean``, ``std`` and ``interval``, or ``None`` if it was given.
       nuisance: posterior of the coefficients of nuisance columns, with ``mean``, ``std`` and ``draws``, or ``None``.
+      concentration: posterior of a common concentration of the prior, with ``mean``, ``std``, ``interval`` and the
+        ``weights`` of its grid, if ``prior="estimate"``; else ``None``. ``method`` is then that of the heaviest value.
       choice: which of ``methods`` was used, ``(...)``; see ``method``.
       methods: names of the methods that might have been used.
       constraint: the problem's; it equals its name.
@@ -100,6 +103,7 @@ class Posterior(Labelled, Outputs, Diagnostics):
     nuisance: NuisancePosterior | None = None
     present: jax.Array = None  # type: ignore[assignment]
     present_stderr: jax.Array = None  # type: ignore[assignment]
+    concentration: ConcentrationPosterior | None = None
     methods: tuple[str, ...] = dataclasses.field(metadata={"static": True})
     constraint: Constraint = dataclasses.field(metadata={"static": True})
     certified: bool = dataclasses.field(default=True, metadata={"static": True})
@@ -314,6 +318,7 @@ class Posterior(Labelled, Outputs, Diagnostics):
         labels = Labels.from_words(words.pop("labels", {}))
         with_intercept = functools.partial(NuisancePosterior, intercept=words.pop("intercept", False))
         parts = {"slack": Slack, "noise": NoisePosterior, "nuisance": with_intercept}
+        parts |= {"concentration": ConcentrationPosterior}
         for part, make in parts.items():
             own = {
                 name.removeprefix(f"{part}."): array for name, array in arrays.items() if name.startswith(f"{part}.")

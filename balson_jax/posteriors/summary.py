@@ -79,7 +79,7 @@ def _components(posterior: Posterior, shown: np.ndarray) -> dict[int, str]:
 
 
 def _unknowns(posterior: Posterior, level: float, width: int) -> list[str]:
-    """Return the rows of the slack and of the noise, where there are such."""
+    """Return the rows of the slack, the nuisance, the noise and the prior's concentration, where there are such."""
     lines = []
     if posterior.slack is not None:
         mean, std = _number(float(posterior.slack.mean)), _number(float(posterior.slack.std))
@@ -92,6 +92,10 @@ def _unknowns(posterior: Posterior, level: float, width: int) -> list[str]:
     if posterior.noise is not None:
         mean, std = _number(float(posterior.noise.mean)), _number(float(posterior.noise.std))
         lines.append(f"{'noise':>{width}}{mean:>10}{std:>10}" + _range(posterior.noise.interval(level)))
+    if posterior.concentration is not None:
+        own = posterior.concentration
+        mean, std = _number(float(own.mean)), _number(float(own.std))
+        lines.append(f"{'prior':>{width}}{mean:>10}{std:>10}" + _range(own.interval(level)))
     return lines
 
 

@@ -14,6 +14,7 @@ from .. import tables, validation
 from ..labels import Labelled, Labels
 from .batching import Batched
 from .constraints import Constraint, named
+from .hyperprior import CommonConcentration
 from .noise import Known, Noise
 from .rows import RowRules
 
@@ -44,6 +45,9 @@ class Problem(Labelled, Batched):
 
     is_quadratic = False
     """Whether the half-square is a quadratic of theta: predictions are linear, and the design is certain."""
+
+    hyperprior: CommonConcentration | None = None
+    """How an unknown concentration of the prior is spread; ``None`` if the prior is known."""
 
     @property
     def certified(self) -> bool:

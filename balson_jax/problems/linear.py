@@ -15,9 +15,11 @@ from jax import lax
 from .. import tables, validation
 from ..labels import Labels, require_names
 from . import constraints, reduction, rows
+from . import hyperprior as hyperpriors
 from . import nuisance as nuisance_columns
 from .base import Problem, Template, broadcast, read_prior, require_components
 from .constraints import Constraint
+from .hyperprior import CommonConcentration
 from .missing import Missing
 from .noise import Noise
 from .nuisance import Coefficients
@@ -39,6 +41,7 @@ class LinearProblem(Problem):
       cross: ``A'rho``, lifted, ``(..., K)``.
       rest: ``|rho|^2 / 2 + q'(Q'rho)``, ``(...)``.
       nuisance: coefficients of nuisance columns given theta, or ``None`` if there are none.
+      hyperprior: how an unknown concentration is spread, if ``prior="estimate"``; ``prior`` then has ones.
     """
 
     factor: jax.Array
@@ -52,6 +55,7 @@ class LinearProblem(Problem):
     prior: jax.Array
     constraint: Constraint = dataclasses.field(metadata={"static": True})
     nuisance: Coefficients | None = None
+    hyperprior: CommonConcentration | None = dataclasses.field(default=None, metadata={"static": True})
 
     is_linear = True
     is_quadratic = True
@@ -95,6 +99,7 @@ class LinearTemplate(Template):
       constraint: on theta.
       nuisance: columns whose coefficients have no constraint, ``(..., N, q)``, or ``None``.
       intercept: whether the first of them is an intercept.
+      hyperprior: how an unknown concentration is spread, or ``None``.
     """
 
     design: jax.Array
@@ -102,6 +107,7 @@ class LinearTemplate(Template):
     constraint: Constraint = dataclasses.field(metadata={"static": True})
     nuisance: jax.Array | None = None
     intercept: bool = dataclasses.field(default=False, metadata={"static": True})
+    hyperprior: CommonConcentration | None = dataclasses.field(default=None, metadata={"static": True})
 
     is_quadratic = True
 
@@ -144,6 +150,7 @@ class LinearTemplate(Template):
             prior=self.prior,
             constraint=self.constraint,
             nuisance=nuisance,
+            hyperprior=self.hyperprior,
         ).made_by(self)
 
 
@@ -189,7 +196,9 @@ def linear_problem(
       prior: concentrations of the Dirichlet prior on omega, which is theta / total (and more, if signed or with a
         slack; see ``problems.constraints``). 1 is flat, less favours few large components, more favours equal ones. A
         number, one per parameter (ending in an axis of length P; with a signed constraint for both signs alike, or 2 P
-        of them), or one per problem (the batch's shape, where that doesn't end in P).
+        of them), or one per problem (the batch's shape, where that doesn't end in P). ``"estimate"`` integrates one
+        out that all components have in common: the answer for many columns of which few may matter. It takes a dozen
+        times the work, and ``posterior.concentration`` tells its posterior. A ``CommonConcentration`` states the range.
       slack_prior: concentration of the slack, where the constraint has one: a number, or one per problem.
       weights: of the rows, nonnegative, ``(..., N)``: an observation of weight w has the noise's variance divided by w,
         and counts as one; of weight zero it does not count.
@@ -261,14 +270,18 @@ def linear_template(
     nuisance, intercept = options.pop("nuisance", None), options.pop("intercept", False)
     num_params = design.shape[-1]
     require_components(constraint, num_params, "design has", "columns")
-    total, prior, batch = read_prior(constraint, num_params, batch, design.dtype, *shares)
+    total, prior, slack_prior = shares
+    prior, hyperprior = hyperpriors.read(prior)
+    total, prior, batch = read_prior(constraint, num_params, batch, design.dtype, total, prior, slack_prior)
     rules = rows.read(event, batch, design.dtype, **options)
     flat = design.reshape(*design.shape[: design.ndim - 1 - len(event)], math.prod(event), num_params)
-    plain = LinearTemplate(total, prior, rules, flat, None, constraint)
+    plain = LinearTemplate(total, prior, rules, flat, None, constraint, hyperprior=hyperprior)
     own = None if uncertain is None else uncertain_template(uncertain, plain, event, batch)
     if own is not None:
         if nuisance is not None or intercept:
             raise ValueError("nuisance columns don't go with an UncertainDesign; take their part out of the rows")
+        if hyperprior is not None:
+            raise ValueError('prior="estimate" doesn\'t go with an UncertainDesign; choose a concentration with tune')
         return own
     columns = nuisance_columns.read(nuisance, intercept, constraint.lift(flat), event, batch)
     return plain if columns is None else dataclasses.replace(plain, nuisance=columns, intercept=bool(intercept))

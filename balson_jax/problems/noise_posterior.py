@@ -54,6 +54,17 @@ class NoisePosterior:
     relative: jax.Array
     mean_stderr: jax.Array | None = None
 
+    def mixed(self, weights: jax.Array) -> NoisePosterior:
+        """Return the mixture of the posteriors along the first axis with weights ``(G, ...)``, of sum one."""
+
+        def together(values):
+            moved = jnp.moveaxis(values, 0, -2)
+            return moved.reshape(*moved.shape[:-2], -1)
+
+        parts = together(self.scales), together(weights[..., None] * self.weights)
+        error = None if self.mean_stderr is None else jnp.sqrt(jnp.square(weights * self.mean_stderr).sum(0))
+        return NoisePosterior(self.shape[0], *parts, self.relative[0], error)
+
     @property
     def mean(self) -> jax.Array:
         """The mean of the standard deviation, ``(...)``; infinite for a shape of one half or less."""
@@ -91,6 +102,10 @@ class NoiseQuantiles:
     quantiles: jax.Array
     relative: jax.Array
     mean_stderr: jax.Array | None = None
+
+    def mixed(self, weights: jax.Array) -> NoiseQuantiles:
+        """Return the mixture of the posteriors along the first axis with weights ``(G, ...)``, of sum one."""
+        raise TypeError("posteriors of the noise level of uncertain designs are not mixed")
 
     def interval(self, level: float = 0.9) -> tuple[jax.Array, jax.Array]:
         """Return the ends of the central interval of the standard deviation, ``(...)``."""

@@ -32,8 +32,8 @@ def named(name: str, **options: Any) -> Sampler:
     return spellings[name.lower()](**options)
 
 
-def resolve(method: Any, problem: Problem, **options: Any) -> Sampler:
-    """Return the method that a name or an object stands for, suited to the problem, or raise ``ValueError``.
+def chosen(method: Any, **options: Any) -> Sampler:
+    """Return the method that a name or an object stands for, or raise ``ValueError``.
 
     Options are for a method given by its name.
     """
@@ -44,7 +44,16 @@ def resolve(method: Any, problem: Problem, **options: Any) -> Sampler:
         known = f"{', '.join(METHODS)}, or an instance of {classes}"
         shown = f"the class {method.__name__}" if isinstance(method, type) else repr(method)
         raise ValueError(f"method is {shown}; pass one of {known}, as IS()")
-    return method.prepare(problem)
+    return method
+
+
+def resolve(method: Any, problem: Problem, **options: Any) -> Sampler:
+    """Return the method that a name or an object stands for, suited to the problem, or raise ``ValueError``.
+
+    Where the concentration of the prior is unknown, the problems of its grid prepare the method.
+    """
+    found = chosen(method, **options)
+    return found if problem.hyperprior is not None else found.prepare(problem)
 
 
 __all__ = [
@@ -60,6 +69,7 @@ __all__ = [
     "Rung",
     "Sampler",
     "Variational",
+    "chosen",
     "named",
     "resolve",
 ]

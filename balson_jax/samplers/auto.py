@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from .. import dirichlet
+from .. import dirichlet, validation
 from ..problems.base import Problem
 from ..proposals.gaussian import log_volume
 from ..targets import Target
@@ -118,14 +118,24 @@ class Auto(Sampler):
         is the one method above. For linear problems up to 64 components 2 means ``TG`` with 2,048 or 8,192 draws, 3
         adds 65,536 (all four times as many from 13 components on) and 4 adds 524,288; 5 adds ``HitAndRun``, which has
         no derivatives. For others 2 means ``IS``, then ``HitAndRun``.
+      evidence: whether ``HitAndRun`` estimates the evidence too, where it is used (see there).
     """
 
     target_ess: float = dataclasses.field(default=400.0, metadata={"static": True})
     match: dirichlet.MatchRule = dataclasses.field(default="ratio", metadata={"static": True})
     keep: int = dataclasses.field(default=DEFAULT_KEEP, metadata={"static": True})
     rungs_inside_jit: int = dataclasses.field(default=1, metadata={"static": True, "min": 1})
+    evidence: bool = dataclasses.field(default=False, metadata={"static": True})
 
     name = "auto"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        validation.require_flag("evidence", self.evidence)
+
+    def with_evidence(self) -> Self:
+        """Return the method with ``evidence=True``."""
+        return dataclasses.replace(self, evidence=True)
 
     def prepare(self, problem: Problem) -> Self:
         """Return the method, or raise ``ValueError`` if ``target_ess`` or ``rungs_inside_jit`` is out of range."""
@@ -139,7 +149,8 @@ class Auto(Sampler):
         """Return the methods to try, the cheapest first."""
         common: dict[str, Any] = {"match": self.match, "keep": self.keep}
         num_components = problem.num_components
-        walk = Rung(HitAndRun(target_ess=self.target_ess, max_moves=MAX_MOVES, **common).prepare(problem))
+        chains = HitAndRun(target_ess=self.target_ess, max_moves=MAX_MOVES, evidence=self.evidence, **common)
+        walk = Rung(chains.prepare(problem))
         if problem.is_linear and num_components <= MAX_GAUSSIAN:
             few = max(FEW_DRAWS * (4 if num_components > MANY_COMPONENTS else 1), self.keep)
             most = max(MOST_DRAWS, self.keep)
@@ -171,7 +182,8 @@ class Auto(Sampler):
             return IS(points=_points(num_components), match=self.match, keep=self.keep)
         if num_components <= MAX_FIXED_GAUSSIAN:
             return TG(match=self.match, keep=self.keep)
-        return HitAndRun(target_ess=self.target_ess, match=self.match, keep=self.keep, walls="none")
+        options: dict[str, Any] = {"target_ess": self.target_ess, "match": self.match, "keep": self.keep}
+        return HitAndRun(**options, walls="none", evidence=self.evidence)
 
     def run(self, key: jax.Array, target: Target, axes: tuple[str, ...] = ()) -> Estimate:
         """Return the estimates of B problems by the method for problems whose values are not known."""

@@ -109,6 +109,10 @@ class Sampler(abc.ABC):
     def __post_init__(self) -> None:
         _check_settings(self)
 
+    def with_evidence(self) -> Self:
+        """Return the method with the settings under which it estimates the evidence, if it can."""
+        return self
+
     @property
     def is_sharpened(self) -> bool:
         """Whether the answer counts the data more than once, and is not the posterior."""

@@ -165,3 +165,19 @@ def test_bad_grids(small):
 def test_tuning_by_a_method_that_counts_data_again_warns(small):
     with pytest.warns(UserWarning, match="counted more than once"):
         balson.tune(KEY, small["line"], prior=jnp.ones((2, 3)), method=balson.ISIRS(num_draws=256, rounds=1))
+
+
+@pytest.mark.slow
+def test_chains_tune_sparse_and_peaked_priors():
+    """Chains move differently for concentrations below and above one; the grid keeps its order. False alarms 1e-3."""
+    target = DESIGN[:, :3] @ [0.1, 0.85, 0.05] + 0.3 * np.random.default_rng(5).normal(size=100)
+    problem = balson.linear_problem(DESIGN[:, :3], target, noise=0.3)
+    priors = [3.0, 0.3, 1.0]
+    found = balson.tune(KEY, problem, prior=priors, method=balson.HitAndRun(target_ess=50.0))
+    expected = balson.tune(KEY, problem, prior=priors, method=balson.IS(num_draws=1 << 16))
+    assert found.posterior.method == "hit_and_run"
+    assert float(found.prior) == float(expected.prior)
+    error = np.hypot(found.log_evidence_stderr, expected.log_evidence_stderr)
+    np.testing.assert_array_less(np.abs(found.log_evidence - expected.log_evidence), 4 * error)
+    one = balson.compare({"chains": "hit_and_run", "is": "is"}, key=KEY, problem=found.problem)
+    assert np.isfinite(one.log_evidence).all()

@@ -141,7 +141,7 @@ def test_auto_walks_where_no_proposal_serves(num_components, prior, walking):
     assert (found.ess >= 400).all()
     # The truth is one draw of each posterior.
     assert (np.abs(found.mean - theta) < 6 * np.asarray(found.std)).all()
-    with pytest.raises(ValueError, match="was fitted by Markov chains, which don't tell"):
+    with pytest.raises(ValueError, match="was fitted by a method that doesn't tell the evidence"):
         balson.compare({"walked": found[np.flatnonzero(found.method == "hit_and_run")]})
 
 

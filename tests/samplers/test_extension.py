@@ -33,7 +33,7 @@ def test_the_posterior_is_right_and_says_how_it_was_made(whole):
     assert "metropolis" in repr(whole)
     assert "R-hat" in repr(whole[0])
     assert np.isnan(whole.log_evidence).all()
-    with pytest.raises(ValueError, match="don't tell the evidence"):
+    with pytest.raises(ValueError, match="doesn't tell the evidence"):
         balson.compare({"a": whole})
 
 

@@ -11,6 +11,9 @@ are known to be at most one, random rates stand for the poles of the prior, and 
 Ensembles share only the coordinates of their flights. They start farther apart than the posterior is wide (see
 ``starts``), so agreement of their means (R-hat, see ``convergence``) is evidence of convergence. Rounds double in
 length until two in a row say that the means agree and are known well enough (see ``schedule``).
+
+If the evidence is wanted, other walkers come in from the prior through tempered likelihoods first, and chains begin
+where they arrive (see ``tempering``).
 """
 
 from __future__ import annotations
@@ -23,14 +26,15 @@ import jax.numpy as jnp
 
 from ... import dirichlet, validation
 from ...problems.base import Problem
+from ...status import Status
 from ...targets import Target
 from ...weighting.estimate import Estimate
 from ..base import DEFAULT_KEEP, Sampler, num_kept, require_target_ess
-from .bounces import Bounces, Walls
-from .lines import Lines
-from .rates import Rates
+from . import tempering
+from .bounces import Walls
 from .records import Recorder
 from .schedule import Schedule, Walk
+from .tempering import Tempering
 from .walkers import Population
 
 ENSEMBLES = 4
@@ -48,9 +52,9 @@ MAX_SOFT = 8.0
 class HitAndRun(Sampler):
     """Markov chains that sample the posterior: the fallback that works where the others don't.
 
-    Estimates the exact posterior, but not its evidence. Draws are correlated: ``ess`` is the number of independent
-    draws with the same standard error, for the component that is known worst; ``rhat`` compares separate ensembles.
-    It has no derivatives, and raises ``TypeError`` when differentiated.
+    Estimates the exact posterior, and with ``evidence=True`` its evidence. Draws are correlated: ``ess`` is the number
+    of independent draws with the same standard error, for the component that is known worst; ``rhat`` compares separate
+    ensembles. It has no derivatives, and raises ``TypeError`` when differentiated.
 
     Attributes:
       target_ess: one number; rounds end when ``ess`` is at least this and ``rhat`` at most 1.01, and the round before,
@@ -67,6 +71,8 @@ class HitAndRun(Sampler):
         concentration is below 1; ``"rates"`` for sparse priors, if none is above 1; ``"none"`` for straight lines only,
         which serve any prior. ``None`` chooses by the prior, if its value is known, and takes ``"none"`` if a
         concentration is above 8, or if some are below and some above 1.
+      evidence: whether ``log_evidence`` is estimated, by eight ensembles that come in from the prior: several times the
+        work of chains that converge soon. Its error does not depend on ``target_ess``.
     """
 
     target_ess: float | jax.Array = 400.0
@@ -75,20 +81,30 @@ class HitAndRun(Sampler):
     match: dirichlet.MatchRule = dataclasses.field(default="ratio", metadata={"static": True})
     keep: int = dataclasses.field(default=DEFAULT_KEEP, metadata={"static": True})
     walls: Walls | None = dataclasses.field(default=None, metadata={"static": True})
+    evidence: bool = dataclasses.field(default=False, metadata={"static": True})
 
     name = "hit_and_run"
-    has_evidence = False
     has_derivatives = False
     is_chain = True
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        validation.require_flag("evidence", self.evidence)
         if self.walkers is not None:
             validation.require_at_least("walkers", self.walkers, 8)
             if self.walkers & (self.walkers - 1):
                 raise ValueError(f"walkers={self.walkers} must be a power of two, at least 8")
         if self.walls is not None:
             validation.require_choice("walls", self.walls, get_args(Walls))
+
+    @property
+    def has_evidence(self) -> bool:  # type: ignore[override]
+        """Whether ``log_evidence`` is estimated."""
+        return self.evidence
+
+    def with_evidence(self) -> Self:
+        """Return the method with ``evidence=True``."""
+        return dataclasses.replace(self, evidence=True)
 
     def is_valid(self) -> jax.Array:
         """Return whether ``target_ess`` is positive; usable inside a trace."""
@@ -114,7 +130,11 @@ class HitAndRun(Sampler):
 
     def elements(self, num_components: int) -> int:
         """Return how many numbers a problem's walkers hold, times 32: a block runs until its slowest problem ends."""
-        return max(32 * ENSEMBLES * self.num_walkers(num_components), self.keep) * num_components
+        walkers = self.num_walkers(num_components)
+        count = ENSEMBLES * walkers
+        if self.evidence:
+            count = tempering.ENSEMBLES * tempering.num_walkers(walkers)
+        return max(32 * count, self.keep) * num_components
 
     def num_walkers(self, num_components: int) -> int:
         """Return the number of walkers of an ensemble."""
@@ -125,18 +145,35 @@ class HitAndRun(Sampler):
 
         Rounds of doubling length go on until each problem is known well enough, or the moves are spent.
         """
-        population = Population.of(target, ENSEMBLES, self.num_walkers(target.shape[1]))
-        bounces = Bounces.of(population, self.walls)
-        rates = Rates.of(population) if self.walls == "rates" else None
-        walk = Walk(Lines.of(population, self.walls == "hard"), bounces, rates)
-        walkers = population.start(jax.random.fold_in(key, 0))
+        num_walkers = self.num_walkers(target.shape[1])
+        population = Population.of(target, ENSEMBLES, num_walkers)
+        walk = Walk.of(population, self.walls)
+        arrival = None
+        if self.evidence:
+            arrival = Tempering.of(target, num_walkers, self.walls).run(
+                jax.random.fold_in(key, 3), walk.refuses(~target.valid | ~jnp.isfinite(target.log_peak))
+            )
+            walkers = population.begin(jax.random.fold_in(key, 0), arrival.log_omega)
+        else:
+            walkers = population.start(jax.random.fold_in(key, 0))
         hopeless = ~target.valid | ~jnp.isfinite(target.log_peak) | ~jnp.isfinite(walkers.omega).all((0, 2, 3))
-        for moves in (bounces, rates):
-            hopeless = hopeless if moves is None else hopeless | ~moves.suits()
+        hopeless = walk.refuses(hopeless)
         walkers, frame = walk.come_in(jax.random.fold_in(key, 2), walkers)
         recorder = Recorder.of(population, walkers, self.match == "kl", num_kept(self.keep, target) // ENSEMBLES)
         last = Schedule(walk, recorder, self.target_ess, self.max_moves).run(key, walkers, frame, hopeless)
-        return recorder.estimate(last.parts, last.kept, self.target_ess)
+        found = recorder.estimate(last.parts, last.kept, self.target_ess)
+        return found if arrival is None else _with_evidence(found, target, arrival)
+
+
+def _with_evidence(found: Estimate, target: Target, arrival: tempering.Arrival) -> Estimate:
+    """Return the estimate with the evidence that walkers from the prior tell."""
+    return dataclasses.replace(
+        found,
+        log_evidence=target.log_peak + arrival.log_mean,
+        log_evidence_stderr=arrival.stderr,
+        acceptance_rate=jnp.exp(arrival.log_mean),
+        status=found.status | jnp.where(arrival.reached, 0, Status.BUDGET),
+    )
 
 
 def _suitable(known: bool, low: float, high: float) -> Walls:

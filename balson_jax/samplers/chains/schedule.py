@@ -18,12 +18,12 @@ from ...weighting import moments as running
 from ...weighting.convergence import BATCHES, judge
 from ...weighting.reservoir import Reservoir
 from . import coordinates
-from .bounces import Bounces
+from .bounces import Bounces, Walls
 from .coordinates import Frame
 from .lines import Lines
 from .rates import Rates
 from .records import Recorder
-from .walkers import Walkers
+from .walkers import Population, Walkers
 
 FIRST_ROUND = 2
 """Number of records in each batch of the first round along lines; of flights it is 1."""
@@ -42,6 +42,18 @@ class Walk:
     lines: Lines
     bounces: Bounces | None
     rates: Rates | None = None
+
+    @staticmethod
+    def of(population: Population, walls: Walls | None) -> Walk:
+        """Return the moves of a population that suit the walls."""
+        rates = Rates.of(population) if walls == "rates" else None
+        return Walk(Lines.of(population, walls == "hard"), Bounces.of(population, walls), rates)
+
+    def refuses(self, hopeless: jax.Array) -> jax.Array:
+        """Return which problems are hopeless, or have priors that don't agree with the walls, ``(B,)``."""
+        for moves in (self.bounces, self.rates):
+            hopeless = hopeless if moves is None else hopeless | ~moves.suits()
+        return hopeless
 
     @property
     def flies(self) -> bool:

@@ -105,7 +105,7 @@ class LineTarget(NamedTuple):
         """Return the log-density of positions, up to a constant of the line, ``(B, L)``."""
         log_omega, omega, log_jacobian, moved = place(self.segment, position)
         if self.curve is None:
-            log_likelihood = self.population.target.log_ratio(omega)
+            log_likelihood = self.population.log_ratio(omega)
         else:
             log_likelihood = -moved * (self.curve.slope + 0.5 * self.curve.curvature * moved)
         return jnp.einsum("bk,bkl->bl", self.powers, log_omega, precision=EXACT) + log_likelihood + log_jacobian

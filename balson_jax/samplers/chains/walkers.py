@@ -11,6 +11,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from ...random import points as unit_cube
+from ...random.gamma_quantile import lift, unlifted
 from ...targets import Quadratic, Target
 from .starts import starting_places
 
@@ -45,6 +46,7 @@ class Population:
       quadratic: the likelihoods of linear problems; ``None`` for models.
       ensembles: number of ensembles, which never exchange anything.
       half: number of walkers in half an ensemble.
+      power: power to which the likelihoods are raised, ``(B,)``; ``None`` for one (see ``tempering``).
     """
 
     target: Target
@@ -52,12 +54,26 @@ class Population:
     quadratic: Quadratic | None
     ensembles: int
     half: int
+    power: jax.Array | None = None
 
     @staticmethod
     def of(target: Target, ensembles: int, walkers: int) -> Population:
         """Return the population of a number of ensembles, each with a number of walkers."""
         quadratic = target.quadratic() if target.is_quadratic else None
         return Population(target, target.full_prior, quadratic, ensembles, walkers // 2)
+
+    def tempered(self, power: jax.Array) -> Population:
+        """Return the population whose likelihoods are raised to a power, ``(B,)``."""
+        quadratic = self.quadratic
+        if quadratic is not None:
+            root, gradient = jnp.sqrt(power)[:, None, None] * quadratic.root, power[:, None] * quadratic.gradient
+            quadratic = Quadratic(root, quadratic.optimum, gradient)
+        return dataclasses.replace(self, quadratic=quadratic, power=power)
+
+    def log_ratio(self, omega: jax.Array) -> jax.Array:
+        """Return logarithms of the likelihoods of places ``(B, K, L)``, relative to their peaks, ``(B, L)``."""
+        found = self.target.log_ratio(omega)
+        return found if self.power is None else self.power[:, None] * found
 
     @property
     def count(self) -> int:
@@ -102,14 +118,39 @@ class Population:
             return None
         linear = jnp.einsum("bk,sbkl->sbl", self.quadratic.gradient, away, precision=EXACT)
         excess = jnp.maximum(linear + 0.5 * fold(jnp.add, jnp.square(fitted)), 0)
-        bits = jax.random.bits(key, (2, 1, self.count), unit_cube.bits_dtype(excess.dtype))
-        return noise.draw_precision(bits, self.target.num_rows, excess)
+        shape = None if self.power is None else noise.precision_shape(self.target.num_rows)
+        kind = unit_cube.bits_dtype(excess.dtype)
+        if self.power is None or shape is None:
+            return noise.draw_precision(jax.random.bits(key, (2, 1, self.count), kind), self.target.num_rows, excess)
+        # A power of a mixture over gamma-distributed precisions is such a mixture too (see ``tempering``).
+        shape = self.power * shape
+        first, second = jax.random.bits(key, (2, 2, 1, self.count), kind)
+        draws = lift(unlifted(first, shape, rolled=True), second, shape)
+        return jnp.exp(draws) / (shape[:, None] + excess)
 
     def by_problem(self, values: jax.Array) -> jax.Array:
         """Return values of walkers, ``(2, B, K, L)``, as ``(B, K, E W)``, those of an ensemble together."""
         num_problems, num_rows = values.shape[1:3]
         parts = values.reshape(2, num_problems, num_rows, self.ensembles, self.half)
         return jnp.moveaxis(parts, 0, 3).reshape(num_problems, num_rows, -1)
+
+    def by_halves(self, values: jax.Array) -> jax.Array:
+        """Return values ``(B, K, E W)``, those of an ensemble together, as those of walkers, ``(2, B, K, L)``."""
+        num_problems, num_rows = values.shape[:2]
+        parts = values.reshape(num_problems, num_rows, self.ensembles, 2, self.half)
+        return jnp.moveaxis(parts, 3, 0).reshape(2, num_problems, num_rows, self.count)
+
+    def begin(self, key: jax.Array, log_omega: jax.Array) -> Walkers:
+        """Return walkers at some of given places, ``(B, K, D, W)``, of ensembles that are independent along D.
+
+        Each half of an ensemble takes its places from some of these that no other half takes, if there are as many.
+        """
+        num_problems, num_components, sources, _ = log_omega.shape
+        own = (jnp.arange(2)[:, None] + 2 * jnp.arange(self.ensembles)) % sources
+        taken = jnp.moveaxis(log_omega[:, :, own, : self.half], 2, 0)
+        taken = taken.reshape(2, num_problems, num_components, self.count)
+        empty = jnp.zeros((2, num_problems, 0, self.count), taken.dtype)
+        return self.refresh(key, Walkers(taken, jnp.exp(taken), empty, jnp.ones_like(taken[:, :, 0])))
 
     def by_ensemble(self, values: jax.Array) -> jax.Array:
         """Return values of all walkers, ``(B, n, E W)``, as those of B times E ensembles, ``(B E, n, W)``."""

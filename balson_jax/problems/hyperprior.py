@@ -1,0 +1,57 @@
+"""A prior with one concentration, common to all components, that is not known: how it is spread beforehand.
+
+The logarithm of the concentration has a uniform density between two ends. A grid stands for it: with values at even
+distances of their logarithms the trapezoidal rule gives the shares of the grid.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+
+from .. import validation
+
+
+@dataclasses.dataclass(frozen=True)
+class CommonConcentration:
+    """One unknown concentration for all components, to pass as ``prior``; ``prior="estimate"`` means the default.
+
+    Concentrations of a slack stay as they are given. Fits take as many times the work as the grid has values.
+
+    Attributes:
+      smallest: lower end.
+      largest: upper end.
+      num: number of values of the grid, at least 2.
+
+    >>> CommonConcentration(0.25, 4.0, 3).values().tolist()
+    [0.25, 1.0, 4.0]
+    """
+
+    smallest: float = 0.02
+    largest: float = 4.0
+    num: int = 12
+
+    def __post_init__(self) -> None:
+        validation.require_at_least("num", self.num, 2)
+        if not 0 < self.smallest < self.largest < np.inf:
+            raise ValueError(f"smallest={self.smallest} and largest={self.largest} must be positive, and in order")
+
+    def values(self) -> np.ndarray:
+        """Return the values of the grid, ``(num,)``."""
+        return np.geomspace(self.smallest, self.largest, self.num)
+
+    def shares(self) -> np.ndarray:
+        """Return the probabilities of the values beforehand, ``(num,)``."""
+        shares = np.ones(self.num)
+        shares[[0, -1]] = 0.5
+        return shares / shares.sum()
+
+
+def read(prior: Any) -> tuple[Any, CommonConcentration | None]:
+    """Return concentrations, and how a common one is spread if it is to be estimated, or raise ``ValueError``."""
+    if hasattr(prior, "lower"):  # a name
+        validation.require_choice("prior", prior, ("estimate",))
+        prior = CommonConcentration()
+    return (1.0, prior) if hasattr(prior, "smallest") else (prior, None)
