@@ -5,7 +5,8 @@ from __future__ import annotations
 import pathlib
 import sys
 import warnings
-from typing import TYPE_CHECKING, Annotated
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -131,22 +132,52 @@ def perform(settings: Settings, resume: bool, overwrite: bool) -> int:
     """Run a command, write to the terminal what came of it, and return the exit code."""
     from . import running
 
+    return attempt([settings], settings.words("--resume"), resume, overwrite, running.run, _finish)
+
+
+def attempt(
+    every: Sequence[Settings],
+    again: str,
+    resume: bool,
+    overwrite: bool,
+    run: Callable[..., Any],
+    finish: Callable[[Any], int],
+) -> int:
+    """Run a command with a progress bar, tell in words what goes wrong, and return the exit code.
+
+    Args:
+      every: the settings of all fits, which have one output directory.
+      again: the command that goes on after an interruption.
+      resume: whether to go on with what an interrupted run left.
+      overwrite: whether to replace the results of an earlier run.
+      run: the work; takes the settings, ``resume`` and a function that is called with the numbers of problems done and
+        in total.
+      finish: takes what ``run`` returned, says what was found, and returns the exit code.
+    """
+    from . import running
+
     told = {"done": 0, "total": 0}
     try:
-        _require_choices(settings)
+        for settings in every:
+            _require_choices(settings)
+        out = every[0].out
         if resume and overwrite:
             raise ValueError("--resume and --overwrite were given; pass one of them")
-        if not running.claim(settings, resume, overwrite):
-            print(f"{settings.out} has the results of a run that is finished; pass --overwrite to repeat it")
+        if not running.claim(out, resume, overwrite):
+            print(f"{out} has the results of a run that is finished; pass --overwrite to repeat it")
             return 0
-        with warnings.catch_warnings(), running.bar() as (progress, told):
+        with warnings.catch_warnings():
             warnings.showwarning = lambda message, *_, **__: print(f"warning: {message}", file=sys.stderr)
-            found = running.run(settings, resume, progress)
-        return _finish(found)
+            with running.bar() as (progress, told):
+                found = run(every[0] if len(every) == 1 else every, resume, progress)
+            return finish(found)
     except KeyboardInterrupt:
         print(f"\ninterrupted; {told['done']:,} problems are stored. To go on:", file=sys.stderr)
-        print(settings.words("--resume"), file=sys.stderr)
+        print(again, file=sys.stderr)
         return INTERRUPTED
+    except MemoryError:
+        print("error: memory is full; pass a smaller --chunk or --keep", file=sys.stderr)
+        return BAD_INPUT
     except (ValueError, ImportError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
         return BAD_INPUT
@@ -163,7 +194,7 @@ def _finish(found: Run) -> int:
     if found.checked is not None:
         print(found.checked)
     print(", ".join(f"{word}: {count:,}" for word, count in found.counts.words.items()))
-    running.tidy(settings)
+    running.tidy(settings.out)
     print(f"All output is in {settings.out}; open {where} in a browser.")
     return UNTRUSTED if settings.strict and not found.can_be_trusted else 0
 
@@ -183,7 +214,7 @@ def _require_choices(settings: Settings) -> None:
             raise ValueError(f"--{name.replace('_', '-')} {value}: choose one of {', '.join(words)}")
     validation.require_share("level", settings.level)
     validation.require_at_least("chunk", settings.chunk, 1)
-    if not settings.total > 0:
+    if not 0 < settings.total < float("inf"):
         raise ValueError(f"--total {settings.total:g}: must be positive")
-    if settings.least < 0:
+    if not settings.least >= 0:
         raise ValueError(f"--threshold {settings.threshold}: must not be negative")

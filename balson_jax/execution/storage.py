@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import mmap
 import os
 import pathlib
 from collections.abc import Mapping
@@ -31,6 +32,16 @@ def digest(*values: Any) -> str:
         else:
             state.update(repr(value).encode())
     return state.hexdigest()[:16]
+
+
+def release(array: Any) -> None:
+    """Give back the memory of a map's pages, which stay in its file; of another array do nothing.
+
+    A process that has read a map once would otherwise seem to hold all of it.
+    """
+    pages, advice = getattr(array, "_mmap", None), getattr(mmap, "MADV_DONTNEED", None)
+    if pages is not None and advice is not None:
+        pages.madvise(advice)
 
 
 class ArrayStore:
@@ -79,6 +90,7 @@ class ArrayStore:
         for name, array in self._arrays.items():
             array[rows] = values[name][: rows.stop - rows.start]
             getattr(array, "flush", lambda: None)()  # that of a file has it
+            release(array)
         self.finished.add(piece)
         if self._directory is not None:
             with (self._directory / FINISHED).open("a") as file:
