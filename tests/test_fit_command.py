@@ -202,7 +202,7 @@ def test_finished_runs_are_replaced_only_if_asked(here, whole):
     assert found.exit_code == 0
     assert "is finished" in found.stdout
     assert (here / "out" / "posterior.csv").read_bytes() == before
-    assert running.claim(Settings("design.csv", "targets.csv", here / "out"), resume=False, overwrite=True)
+    assert running.claim(here / "out", resume=False, overwrite=True)
     assert [path.name for path in (here / "out").iterdir()] == ["mine.txt"]
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pathlib
 import sys
 import warnings
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Annotated, Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
@@ -23,6 +23,7 @@ BAD_INPUT, UNTRUSTED, INTERRUPTED = 1, 2, 130
 
 _D = Settings("", "")
 Option = typer.Option
+Progress = Callable[[int, int], None]
 
 DESIGN_HELP = "The design: rows are observations (bands, genes, times), columns are components."
 TARGETS_HELP = "The targets: the same rows, one column per target; or an image, whose pixels are the targets."
@@ -130,50 +131,54 @@ def check(
 
 def perform(settings: Settings, resume: bool, overwrite: bool) -> int:
     """Run a command, write to the terminal what came of it, and return the exit code."""
-    from . import running
 
-    return attempt([settings], settings.words("--resume"), resume, overwrite, running.run, _finish)
+    def run(progress: Progress) -> Run:
+        from . import running
+
+        return running.run(settings, resume, progress)
+
+    work = Work(settings.out, settings.words("--resume"), lambda: require_choices(settings), run, _finish)
+    return attempt(work, resume, overwrite)
 
 
-def attempt(
-    every: Sequence[Settings],
-    again: str,
-    resume: bool,
-    overwrite: bool,
-    run: Callable[..., Any],
-    finish: Callable[[Any], int],
-) -> int:
-    """Run a command with a progress bar, tell in words what goes wrong, and return the exit code.
+class Work(NamedTuple):
+    """What a command does.
 
-    Args:
-      every: the settings of all fits, which have one output directory.
+    Attributes:
+      out: the output directory.
       again: the command that goes on after an interruption.
-      resume: whether to go on with what an interrupted run left.
-      overwrite: whether to replace the results of an earlier run.
-      run: the work; takes the settings, ``resume`` and a function that is called with the numbers of problems done and
-        in total.
+      require: raises ``ValueError`` at an option that can't be.
+      run: does it; takes a function that is called with the numbers of problems done and in total.
       finish: takes what ``run`` returned, says what was found, and returns the exit code.
     """
-    from . import running
 
+    out: pathlib.Path
+    again: str
+    require: Callable[[], None]
+    run: Callable[[Progress], Any]
+    finish: Callable[[Any], int]
+
+
+def attempt(work: Work, resume: bool, overwrite: bool) -> int:
+    """Do the work with a progress bar, tell in words what goes wrong, and return the exit code."""
     told = {"done": 0, "total": 0}
     try:
-        for settings in every:
-            _require_choices(settings)
-        out = every[0].out
+        from . import running
+
+        work.require()
         if resume and overwrite:
             raise ValueError("--resume and --overwrite were given; pass one of them")
-        if not running.claim(out, resume, overwrite):
-            print(f"{out} has the results of a run that is finished; pass --overwrite to repeat it")
+        if not running.claim(work.out, resume, overwrite):
+            print(f"{work.out} has the results of a run that is finished; pass --overwrite to repeat it")
             return 0
         with warnings.catch_warnings():
             warnings.showwarning = lambda message, *_, **__: print(f"warning: {message}", file=sys.stderr)
             with running.bar() as (progress, told):
-                found = run(every[0] if len(every) == 1 else every, resume, progress)
-            return finish(found)
+                found = work.run(progress)
+            return work.finish(found)
     except KeyboardInterrupt:
         print(f"\ninterrupted; {told['done']:,} problems are stored. To go on:", file=sys.stderr)
-        print(again, file=sys.stderr)
+        print(work.again, file=sys.stderr)
         return INTERRUPTED
     except MemoryError:
         print("error: memory is full; pass a smaller --chunk or --keep", file=sys.stderr)
@@ -199,7 +204,7 @@ def _finish(found: Run) -> int:
     return UNTRUSTED if settings.strict and not found.can_be_trusted else 0
 
 
-def _require_choices(settings: Settings) -> None:
+def require_choices(settings: Settings) -> None:
     """Raise ``ValueError`` at an option that is none of the known words, or out of range."""
     known = {
         "rows": ("match", "common", "order"),

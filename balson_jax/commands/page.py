@@ -12,7 +12,7 @@ import numpy as np
 
 from .. import plot
 from ..interop import read
-from ..plot.canvas import literal
+from ..plot.canvas import chosen_components, literal
 from ..status import Status
 from . import document, results
 from .document import new_figure, picture, table
@@ -116,7 +116,8 @@ def _maps(run: Run, shape: tuple[int, int]) -> str:
     height = float(np.clip(3.2 * shape[0] / shape[1], 1.2, 4.5))
     figure = new_figure(8.5, (height + 0.3) * (min(6, len(names)) + 1))
     plot.maps(posterior, shape, names=names, figure=figure)
-    return picture(figure, f"Maps of mean and standard deviation of {', '.join(names[:6])}, and of the status")
+    shown = ", ".join(names[k] for k in chosen_components(posterior, 6))
+    return picture(figure, f"Maps of mean and standard deviation of {shown}, and of the status")
 
 
 def _forests(run: Run) -> str:
