@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pathlib
 import zipfile
-import zlib
 from collections.abc import Mapping
 from typing import Any
 
@@ -13,34 +12,17 @@ import numpy as np
 from ..execution.storage import release
 from .table import InputError, Rows, Table, require_unique, shortened
 
-DAMAGE = (
-    ValueError,
-    TypeError,
-    EOFError,
-    OSError,
-    KeyError,
-    IndexError,
-    OverflowError,
-    MemoryError,
-    RuntimeError,
-    NotImplementedError,
-    SyntaxError,
-    zipfile.BadZipFile,
-    zlib.error,
-)
-"""What readers of NumPy, SciPy and HDF5 raise for files that are damaged, or are something else."""
-
 
 def read_npy(path: pathlib.Path, **_: Any) -> Table:
     """Return the array of an NPY file, memory-mapped."""
-    try:
-        values = np.load(path, mmap_mode="r", allow_pickle=False)
-    except DAMAGE as error:
-        raise InputError(
-            path, f"is no array of numbers, or is cut off ({brief(error)}); write it with numpy.save"
-        ) from None
-    if hasattr(values, "files"):
+    if _start(path).startswith(b"PK"):
         raise InputError(path, "is an NPZ archive; give it the ending .npz")
+    try:
+        with np.errstate(over="ignore"):
+            values = np.load(path, mmap_mode="r", allow_pickle=False)
+    except Exception as error:  # many kinds, as of struct or tokenize
+        why = brief(error)
+        raise InputError(path, f"is no array of numbers, or is cut off ({why}); write it with numpy.save") from None
     return from_array(path, values)
 
 
@@ -49,17 +31,17 @@ def read_npz(path: pathlib.Path, *, name: str | None = None, **_: Any) -> Table:
 
     The arrays ``row_names`` and ``column_names``, if there are such, have the names.
     """
+    if _start(path).startswith(b"\x93NUMPY"):
+        raise InputError(path, "is no NPZ archive but a single array; give it the ending .npy")
     try:
-        with np.load(path, allow_pickle=False) as file:
-            if not hasattr(file, "files"):
-                raise InputError(path, "is no NPZ archive but a single array; give it the ending .npy")
+        with path.open("rb") as whole, np.load(whole, allow_pickle=False) as file:
             words = {key: file[key] for key in ("row_names", "column_names") if key in file.files}
             chosen = _choose(path, {key: None for key in file.files if key not in words}, name)
             values = _mapped(path, chosen)
             values = file[chosen] if values is None else values
     except InputError:
         raise
-    except DAMAGE as error:
+    except Exception as error:  # many kinds, as of zipfile or zlib
         raise InputError(path, f"has no arrays of numbers, or is damaged ({brief(error)}); use numpy.savez") from None
     names = {key: tuple(str(word) for word in np.ravel(value)) for key, value in words.items()}
     return from_array(path, values, **names)
@@ -67,8 +49,7 @@ def read_npz(path: pathlib.Path, *, name: str | None = None, **_: Any) -> Table:
 
 def read_mat(path: pathlib.Path, *, name: str | None = None, **_: Any) -> Table:
     """Return an array of a MAT file. Files of version 7.3 are HDF5, and are read when they are sliced."""
-    with path.open("rb") as file:
-        start = file.read(128)
+    start = _start(path)
     if b"MATLAB 7.3" in start or start[:8] == b"\x89HDF\r\n\x1a\n":
         return _read_hdf5(path, name)
     try:
@@ -97,14 +78,14 @@ def _read_hdf5(path: pathlib.Path, name: str | None) -> Table:
     try:
         file = h5py.File(path, "r")
         numeric: dict[str, Any] = {key: value for key, value in file.items() if _is_numeric(value)}
-    except DAMAGE as error:
+    except Exception as error:  # many kinds, as of zlib, struct or tokenize
         raise InputError(path, f"is damaged ({brief(error)}); save it again") from None
     data = numeric[_choose(path, numeric, name)]
 
     def part(*index: slice) -> np.ndarray:
         try:
             return data[index]
-        except DAMAGE as error:
+        except Exception as error:  # many kinds, as of zlib, struct or tokenize
             raise InputError(path, f"is damaged ({brief(error)}); save it again") from None
 
     # MATLAB stores the first axis last.
@@ -134,6 +115,11 @@ def _is_numeric(value: Any) -> bool:
     if not hasattr(value, "dtype") or value.attrs.get("MATLAB_class") == b"char":
         return False
     return value.dtype.kind in "iufb" and value.ndim in (2, 3) and (value.size or 0) > 1
+
+
+def _start(path: pathlib.Path) -> bytes:
+    with path.open("rb") as file:
+        return file.read(128)
 
 
 def brief(error: BaseException) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from .arrays import DAMAGE, brief
+from .arrays import brief
 from .table import InputError, Rows, Table, require_unique
 
 
@@ -33,7 +33,7 @@ def read(path: pathlib.Path, **_: Any) -> Table:
     def load(start: int, stop: int) -> np.ndarray:
         try:
             block = data.X[start:stop]
-        except DAMAGE as error:
+        except Exception as error:
             raise InputError(path, f"is damaged ({brief(error)}); write it with write_h5ad") from None
         return np.asarray(block.toarray() if hasattr(block, "toarray") else block)
 

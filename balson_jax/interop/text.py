@@ -158,7 +158,9 @@ def _table(
     row_names: str,
     numbers: _Numbers,
 ) -> Table:
-    first = next(lines)
+    first = next(lines, None)
+    if first is None:
+        raise InputError(path, "row 1 has only delimiters, as have all others; was it written completely?")
     names = _header(path, first, header)
     body = lines if names is not None else itertools.chain([first], lines)
     head = _head(body)
