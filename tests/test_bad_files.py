@@ -113,9 +113,6 @@ TEXTS = {
     "headers only, many": ("a,b,c\nd,e,f\n", "row 2, column 2 (b) is 'e'"),
     "gap at the end": ("name,a,b\nr0,1,2\nr1,2,\nr2,3,4\n", "row 2 of the numbers (r1), column 2 (b) is nan"),
     "NA as R writes it": ('"","a","b"\n"r0",1,NA\n"r1",2,3\n"r2",2,3\n', "row 1 of the numbers (r0), column 2 (b)"),
-        '"","a","b"\n"r0",1,NA\n"r1",2,3\n"r2",2,3\n',
-        "row 1 of the numbers (r0), column 2 (b) is nan",
-    ),
 }
 
 
