@@ -137,7 +137,9 @@ def sensitivity(
 def bench(
     groups: Annotated[
         list[str] | None,
-        typer.Argument(help="Groups of benchmarks. Default: all except coverage, strong and fuzz, which take long."),
+        typer.Argument(
+            help="Groups of benchmarks. Default: all except placebos, coverage, strong and fuzz, which take long."
+        ),
     ] = None,
     quick: Annotated[bool, typer.Option("--quick", help="Use small sizes; takes about a minute.")] = False,
     check: Annotated[bool, typer.Option("--check", help="Exit with an error if a target is missed.")] = False,

@@ -18,9 +18,9 @@ from rich.console import Console
 
 from .report import Result, show, write
 
-GROUPS = ("draws", "weights", "fits", "waiting", "scaling", "accuracy", "coverage", "strong", "fuzz")
+GROUPS = ("draws", "weights", "fits", "waiting", "scaling", "accuracy", "placebos", "coverage", "strong", "fuzz")
 RIVALS = ("blackjax", "numpyro", "qpax", "cvxpy")
-ON_DEMAND = {"coverage", "strong", "fuzz"}  # take a quarter of an hour, an hour or two, and an hour or two
+ON_DEMAND = {"placebos", "coverage", "strong", "fuzz"}  # take minutes, a quarter of an hour, and an hour or two each
 
 
 def main() -> None:
@@ -29,7 +29,7 @@ def main() -> None:
         "groups",
         nargs="*",
         metavar="group",
-        help=f"groups to run, of {', '.join(GROUPS)}; default: all but the last three",
+        help=f"groups to run, of {', '.join(GROUPS)}; default: all but the last four",
     )
     parser.add_argument("--quick", action="store_true", help="use small sizes and skip scaling; takes about a minute")
     parser.add_argument("--check", action="store_true", help="exit with an error if a target is missed")

@@ -48,8 +48,8 @@ def experiment(causalpy, model):
 def test_the_same_weights_as_its_own_nuts(causalpy):
     """Posterior means agree within a fifth of a posterior standard deviation, and the standard deviations to a fifth.
 
-    Errors of the means by Monte Carlo are 0.05 standard deviations for 400 effective draws, of either side: 0.2 is three
-    of the two together. The priors of the weights are the same, flat one; those of the noise differ, and 70 rows
+    Errors of the means by Monte Carlo are 0.05 standard deviations for 400 effective draws, of either side: 0.2 is
+    three of the two together. The weights have the same, flat prior; the priors of the noise differ, and 70 rows
     outweigh them.
     """
     from balson_jax.estimator import SimplexRegressor

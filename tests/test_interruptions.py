@@ -105,7 +105,7 @@ BANDS = 4000
 
 
 def peak(directory, gibibytes):
-    """Fit a memory-mapped cube of such a size, and return the peak of resident memory in GiB, maps of files included."""
+    """Fit a memory-mapped cube of such a size, and return the peak of resident memory in GiB, maps included."""
     rng = np.random.default_rng(0)
     x = np.linspace(0, 1, BANDS)
     design = np.stack([np.exp(-(((x - centre) / 0.3) ** 2)) for centre in (0.2, 0.5, 0.9)], -1).astype(np.float32)
@@ -127,7 +127,7 @@ def peak(directory, gibibytes):
 
 @pytest.mark.skipif(not pathlib.Path("/proc/self/status").exists(), reason="the system doesn't tell")
 def test_memory_does_not_grow_with_the_cube(tmp_path):
-    """Set ``BALSON_CUBE_GIB=2`` for a cube of 2 GiB, which takes as much of the disk, and twice that for the results."""
+    """Set ``BALSON_CUBE_GIB=2`` for a cube of 2 GiB, which takes as much of the disk."""
     size = float(os.environ.get("BALSON_CUBE_GIB", "0.5"))
     (tmp_path / "small").mkdir()
     (tmp_path / "large").mkdir()
