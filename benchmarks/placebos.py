@@ -118,9 +118,8 @@ def run(quick: bool) -> Result:
             ["balson, one batch", prior, REGIONS, ours["cpu"], float("nan"), ours["cpu"], ours["wall"], ours["ess"]],
             ["NUTS", prior, placebos, nuts["cpu"][0], each, float(all_cpu), float(all_wall), nuts["ess"]],
         ]
-        notes.append(
-            f"{prior}: balson trusts {ours['trusted']:.0%}; means of weights differ by {_difference(ours, nuts):.3f} at most."
-        )
+        apart = _difference(ours, nuts)
+        notes.append(f"{prior}: balson trusts {ours['trusted']:.0%}; means of weights differ by {apart:.3f} at most.")
         name = f"placebos, {prior} prior: CPU time of NUTS one by one / balson"
         targets.append(Target(name, float(all_cpu) / ours["cpu"], 20))
     table = Table(
