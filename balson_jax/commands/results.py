@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from ..execution.storage import release
 from ..interop.envi import Writer
+from ..mapped import release
 from ..posteriors.posterior import Posterior
 from ..status import Status
 from .inputs import Inputs

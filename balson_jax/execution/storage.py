@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import hashlib
 import json
-import mmap
 import os
 import pathlib
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+
+from ..mapped import release
 
 ARGUMENTS = "arguments.json"
 FINISHED = "finished.txt"
@@ -32,16 +33,6 @@ def digest(*values: Any) -> str:
         else:
             state.update(repr(value).encode())
     return state.hexdigest()[:16]
-
-
-def release(array: Any) -> None:
-    """Give back the memory of a map's pages, which stay in its file; of another array do nothing.
-
-    A process that has read a map once would otherwise seem to hold all of it.
-    """
-    pages, advice = getattr(array, "_mmap", None), getattr(mmap, "MADV_DONTNEED", None)
-    if pages is not None and advice is not None:
-        pages.madvise(advice)
 
 
 class ArrayStore:

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ..execution.storage import release
+from ..mapped import release
 from .table import InputError, Rows, Table, require_unique, shortened
 
 

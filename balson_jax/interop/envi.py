@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from ..execution.storage import release
+from ..mapped import release
 from .arrays import pixels_of_lines
 from .byte_order import looks_swapped
 from .table import InputError, Rows, Table, require_unique
