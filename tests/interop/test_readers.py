@@ -11,6 +11,7 @@ import scipy.io
 
 from balson_jax.interop import InputError, Table, aligned, by_problem, read, text
 from balson_jax.interop.table import Rows
+from balson_jax.mapped import release
 
 VALUES = np.random.default_rng(0).normal(size=(4, 3)).round(3)
 ROWS, COLUMNS = ("400", "500.5", "600", "700"), ("soil", "tree", "water")
@@ -301,3 +302,17 @@ def test_counts_must_agree_without_names(tmp_path):
         aligned(design, targets)
     with pytest.raises(InputError, match="pass --targets-in-rows"):
         aligned(design, Table(tmp_path / "t", VALUES.T))
+
+
+@pytest.mark.parametrize("mode", ["r", "r+", "c"])
+def test_pages_that_are_given_back_keep_their_numbers(tmp_path, mode):
+    """Those of a file, also where they were changed; and those of a private copy, which no file has."""
+    np.save(tmp_path / "a.npy", VALUES)
+    array = np.load(tmp_path / "a.npy", mmap_mode=mode)
+    expected = VALUES.copy()
+    if mode != "r":
+        array[1] = expected[1] = 7
+    for part in (array, array[2:], np.asarray(array).T):
+        release(part)
+        np.testing.assert_array_equal(array, expected)
+    release(VALUES)
