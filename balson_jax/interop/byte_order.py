@@ -15,6 +15,9 @@ SAMPLED = 8
 FEWEST = 64
 """Fewer numbers tell nothing."""
 
+FEW_VALUES = 16
+"""Fewer different numbers may just mark pixels without data."""
+
 SANE = 1e-12, 1e12
 """Magnitudes of numbers that anyone measures."""
 
@@ -23,7 +26,7 @@ def looks_swapped(cube: np.ndarray) -> bool:
     """Return whether an image ``(lines, samples, bands)`` makes sense only with swapped bytes."""
     lines, samples = (np.unique(np.linspace(0, size - 1, SAMPLED).astype(int)) for size in cube.shape[:2])
     declared = np.array(cube[np.ix_(lines, samples)])
-    if cube.dtype.itemsize == 1 or declared.size < FEWEST:
+    if cube.dtype.itemsize == 1 or declared.size < FEWEST or len(np.unique(declared)) < FEW_VALUES:
         return False
     swapped = declared.view(declared.dtype.newbyteorder())
     if declared.dtype.kind == "f":
