@@ -14,7 +14,7 @@ import pathlib
 import re
 import tempfile
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -59,8 +59,8 @@ def read(
         delimiter = _delimiter(path, _first_line(path))
         lines = _lines(path, csv.reader(file, delimiter=delimiter, strict=True))
         try:
-            numbers = _Numbers(scratch, path.stat().st_size > IN_MEMORY)
-            return _table(path, delimiter, lines, header, row_names, numbers)
+            with _Numbers(scratch, path.stat().st_size > IN_MEMORY) as numbers:
+                return _table(path, delimiter, lines, header, row_names, numbers)
         except UnicodeDecodeError:
             raise _not_utf8(path) from None
 
@@ -72,6 +72,14 @@ class _Numbers:
         self._rows: list[np.ndarray] = []
         self._file = tempfile.TemporaryFile(dir=directory) if on_disk else None  # noqa: SIM115
         self._count = 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Close the file, which a map of it keeps."""
+        if self._file is not None:
+            self._file.close()
 
     def add(self, row: np.ndarray) -> None:
         """Add a row."""
@@ -86,9 +94,7 @@ class _Numbers:
         if self._file is None:
             return np.stack(self._rows)
         self._file.flush()
-        found = np.memmap(self._file, np.float64, "r", shape=(self._count, width))
-        self._file.close()  # the map keeps it
-        return found
+        return np.memmap(self._file, np.float64, "r", shape=(self._count, width))
 
 
 def _not_utf8(path: pathlib.Path) -> InputError:

@@ -161,7 +161,7 @@ def test_images_in_fortran_order_are_not_copied(tmp_path):
 
 
 def test_texts_of_matlab_are_no_numbers(tmp_path):
-    with h5py.File(tmp_path / "a.mat", "w", userblock_size=512) as file:
+    with h5py.File(tmp_path / "a.mat", "w") as file:
         file["M"] = VALUES.T
         file["note"] = np.array([[104, 105, 33]], np.uint16)
         file["note"].attrs["MATLAB_class"] = np.bytes_("char")
