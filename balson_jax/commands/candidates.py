@@ -8,6 +8,7 @@ import pathlib
 import shlex
 from typing import Any
 
+from ..samplers import named
 from .fit import require_choices
 from .settings import Settings
 
@@ -54,6 +55,10 @@ class Candidates:
 
     def require(self) -> None:
         """Raise ``ValueError`` at an option that can't be, of any model."""
+        if self.base.method == "auto" or not named(self.base.method).has_evidence:
+            raise ValueError(
+                f"--method {self.base.method}: chains don't tell the evidence; pass tg, or is where the data are weak"
+            )
         for settings in self.each().values():
             require_choices(settings)
 
