@@ -55,7 +55,7 @@ class Candidates:
 
     def require(self) -> None:
         """Raise ``ValueError`` at an option that can't be, of any model."""
-        if self.base.method == "auto" or not named(self.base.method).has_evidence:
+        if self.base.method.lower() == "auto" or not named(self.base.method).has_evidence:
             raise ValueError(
                 f"--method {self.base.method}: chains don't tell the evidence; pass tg, or is where the data are weak"
             )
