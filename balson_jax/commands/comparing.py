@@ -59,7 +59,7 @@ def run(candidates: Candidates, progress: Callable[[int, int], None]) -> Compare
             jax.random.key(base.seed),
             own.design,
             own.targets,
-            dataclasses.replace(every[name].sampler(own.count, len(own.names)), keep=0),
+            dataclasses.replace(every[name], keep=0).sampler(own.count, len(own.names)),
             chunk=base.chunk,
             progress=lambda done, _, before=before: progress(before + done, total),
             out=base.out / FIELDS / str(number),

@@ -110,7 +110,7 @@ def _without_bad_rows(design: Table, targets: Table, options: dict[str, Any]) ->
     if not len(good):
         raise InputError(targets.path, f"has no band that neither its header nor that of {design.path} lists as bad")
     warnings.warn(f"{count - len(good)} of {count} bands are left out, as a header lists them as bad", stacklevel=2)
-    per_row = {name for name in ("noise", "weights", "nuisance") if np.ndim(options.get(name))}
+    per_row = {name for name in ("noise", "weights", "nuisance") if np.ndim(options.get(name, 0))}
     options = {name: value[good] if name in per_row else value for name, value in options.items()}
     return taken(design, good), taken(targets, good), options
 
