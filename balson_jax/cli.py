@@ -29,7 +29,7 @@ from .experiments.paper.experiment import Settings
 if TYPE_CHECKING:
     from .experiments.paper import tables
 
-USAGE_ERROR = typer.BadParameter.__mro__[1]
+USAGE_ERROR = cast(type[Exception], typer.BadParameter.__mro__[1])
 """What the parser raises for options and arguments that it can't read. (Typer has no public name for it.)"""
 
 
