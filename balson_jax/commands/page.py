@@ -117,7 +117,7 @@ def _maps(run: Run, shape: tuple[int, int]) -> str:
     figure = new_figure(8.5, (height + 0.3) * (min(6, len(names)) + 1))
     plot.maps(posterior, shape, names=names, figure=figure)
     shown = ", ".join(names[k] for k in chosen_components(posterior, 6))
-    return picture(figure, f"Maps of mean and standard deviation of {shown}, and of the status")
+    return picture(figure, f"Maps of mean and standard deviation of {shown}, and of the status", "wide")
 
 
 def _forests(run: Run) -> str:

@@ -120,7 +120,7 @@ def ladder(posterior: Posterior, *, figure: Any = None) -> Any:
         )
     draws.axhline(MIN_ESS, color="0.3", lw=1, ls="--")
     place = {"xy": (1, MIN_ESS), "xycoords": ("axes fraction", "data"), "textcoords": "offset points"}
-    draws.annotate(f"{MIN_ESS}: fewer are LOW_ESS", xytext=(-4, -10), ha="right", fontsize=8, **place)
+    draws.annotate(f"{MIN_ESS}: fewer are LOW_ESS", xytext=(-4, 3), ha="right", fontsize=8, **place)
     draws.set(yscale="log", xlabel="problems, in order", ylabel="effective draws", title="Effective draws")
     draws.legend(fontsize="small", frameon=False)
     return np.array([counts, draws])
