@@ -1,4 +1,4 @@
-"""The command line: ``balson fit``, ``check``, ``paper``, ``sensitivity``, ``sensing`` and ``bench``."""
+"""The command line: ``balson fit``, ``check``, ``compare``, ``paper``, ``sensitivity``, ``sensing`` and ``bench``."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, cast
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 try:
     import matplotlib  # noqa: F401
@@ -17,10 +17,12 @@ try:
     from rich import box, progress
     from rich.console import Console
     from rich.table import Table
+    from typer.core import TyperGroup
 except ImportError as error:
     remedy = "pip install 'balson_jax[cli]', or in a clone: pip install '.[cli]'"
     sys.exit(f"the balson command needs the package {error.name}; install it with: {remedy}")
 
+from .commands import compare as comparing
 from .commands import fit as fitting
 from .dirichlet import MATCH_RULES, MatchRule
 from .experiments.paper.experiment import Settings
@@ -28,10 +30,40 @@ from .experiments.paper.experiment import Settings
 if TYPE_CHECKING:
     from .experiments.page import Table as Sheet
 
-app = typer.Typer(add_completion=False, no_args_is_help=True, help="Bayesian least squares on the simplex.")
+USAGE_ERROR = cast(type[Exception], typer.BadParameter.__mro__[1])
+"""What the parser raises for options and arguments that it can't read. (Typer has no public name for it.)"""
+
+
+class Commands(TyperGroup):
+    """Commands whose usage errors exit with 1, as bad files do: 2 means that fits can't be trusted."""
+
+    def make_context(self, *args: Any, **options: Any) -> Any:
+        """Read the arguments before the command's name."""
+        with _usage_errors_are_bad_input():
+            return super().make_context(*args, **options)
+
+    def invoke(self, ctx: Any) -> Any:
+        """Read the command's arguments, and run it."""
+        with _usage_errors_are_bad_input():
+            return super().invoke(ctx)
+
+
+@contextlib.contextmanager
+def _usage_errors_are_bad_input() -> Iterator[None]:
+    try:
+        yield
+    except USAGE_ERROR as error:
+        error.exit_code = fitting.BAD_INPUT  # type: ignore[attr-defined]
+        raise
+
+
+app = typer.Typer(
+    cls=Commands, add_completion=False, no_args_is_help=True, help="Bayesian least squares on the simplex."
+)
 
 app.command("fit")(fitting.fit)
 app.command("check")(fitting.check)
+app.command("compare")(comparing.compare)
 
 DEFAULT = Settings()
 Datasets = Annotated[int, typer.Option(min=2, help="Number of noisy data sets.")]
@@ -126,7 +158,9 @@ def sensing(
 def bench(
     groups: Annotated[
         list[str] | None,
-        typer.Argument(help="Groups of benchmarks. Default: all except coverage, sparse, strong and fuzz."),
+        typer.Argument(
+            help="Groups of benchmarks. Default: all except placebos, coverage, sparse, strong and fuzz, which take long."
+        ),
     ] = None,
     quick: Annotated[bool, typer.Option("--quick", help="Use small sizes; takes about a minute.")] = False,
     check: Annotated[bool, typer.Option("--check", help="Exit with an error if a target is missed.")] = False,

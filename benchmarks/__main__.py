@@ -18,9 +18,21 @@ from rich.console import Console
 
 from .report import Result, show, write
 
-GROUPS = ("draws", "weights", "fits", "waiting", "scaling", "accuracy", "coverage", "sparse", "strong", "fuzz")
+GROUPS = (
+    "draws",
+    "weights",
+    "fits",
+    "waiting",
+    "scaling",
+    "accuracy",
+    "placebos",
+    "coverage",
+    "sparse",
+    "strong",
+    "fuzz",
+)
 RIVALS = ("blackjax", "numpyro", "qpax", "cvxpy")
-ON_DEMAND = {"coverage", "sparse", "strong", "fuzz"}  # take a quarter of an hour, or up to an hour or two
+ON_DEMAND = {"placebos", "coverage", "sparse", "strong", "fuzz"}  # take minutes, or up to an hour or two
 
 
 def main() -> None:

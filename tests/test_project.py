@@ -17,7 +17,18 @@ ROOT = pathlib.Path(balson_jax.__file__).parent
 
 # Packages and modules of a layer may import those of layers before it, and each other; none after it.
 LAYERS = [
-    ("version", "validation", "status", "bisection", "elimination", "labels", "tables", "random", "residuals"),
+    (
+        "version",
+        "validation",
+        "status",
+        "bisection",
+        "elimination",
+        "labels",
+        "tables",
+        "mapped",
+        "random",
+        "residuals",
+    ),
     ("dirichlet",),
     ("problems",),
     ("targets",),

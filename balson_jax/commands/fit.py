@@ -5,7 +5,8 @@ from __future__ import annotations
 import pathlib
 import sys
 import warnings
-from typing import TYPE_CHECKING, Annotated
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
@@ -22,6 +23,7 @@ BAD_INPUT, UNTRUSTED, INTERRUPTED = 1, 2, 130
 
 _D = Settings("", "")
 Option = typer.Option
+Progress = Callable[[int, int], None]
 
 DESIGN_HELP = "The design: rows are observations (bands, genes, times), columns are components."
 TARGETS_HELP = "The targets: the same rows, one column per target; or an image, whose pixels are the targets."
@@ -129,24 +131,58 @@ def check(
 
 def perform(settings: Settings, resume: bool, overwrite: bool) -> int:
     """Run a command, write to the terminal what came of it, and return the exit code."""
-    from . import running
 
+    def run(progress: Progress) -> Run:
+        from . import running
+
+        return running.run(settings, resume, progress)
+
+    work = Work(settings.out, settings.words("--resume"), lambda: require_choices(settings), run, _finish)
+    return attempt(work, resume, overwrite)
+
+
+class Work(NamedTuple):
+    """What a command does.
+
+    Attributes:
+      out: the output directory.
+      again: the command that goes on after an interruption.
+      require: raises ``ValueError`` at an option that can't be.
+      run: does it; takes a function that is called with the numbers of problems done and in total.
+      finish: takes what ``run`` returned, says what was found, and returns the exit code.
+    """
+
+    out: pathlib.Path
+    again: str
+    require: Callable[[], None]
+    run: Callable[[Progress], Any]
+    finish: Callable[[Any], int]
+
+
+def attempt(work: Work, resume: bool, overwrite: bool) -> int:
+    """Do the work with a progress bar, tell in words what goes wrong, and return the exit code."""
     told = {"done": 0, "total": 0}
     try:
-        _require_choices(settings)
+        from . import running
+
+        work.require()
         if resume and overwrite:
             raise ValueError("--resume and --overwrite were given; pass one of them")
-        if not running.claim(settings, resume, overwrite):
-            print(f"{settings.out} has the results of a run that is finished; pass --overwrite to repeat it")
+        if not running.claim(work.out, resume, overwrite):
+            print(f"{work.out} has the results of a run that is finished; pass --overwrite to repeat it")
             return 0
-        with warnings.catch_warnings(), running.bar() as (progress, told):
+        with warnings.catch_warnings():
             warnings.showwarning = lambda message, *_, **__: print(f"warning: {message}", file=sys.stderr)
-            found = running.run(settings, resume, progress)
-        return _finish(found)
+            with running.bar() as (progress, told):
+                found = work.run(progress)
+            return work.finish(found)
     except KeyboardInterrupt:
         print(f"\ninterrupted; {told['done']:,} problems are stored. To go on:", file=sys.stderr)
-        print(settings.words("--resume"), file=sys.stderr)
+        print(work.again, file=sys.stderr)
         return INTERRUPTED
+    except MemoryError:
+        print("error: memory is full; pass a smaller --chunk or --keep", file=sys.stderr)
+        return BAD_INPUT
     except (ValueError, ImportError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
         return BAD_INPUT
@@ -163,12 +199,12 @@ def _finish(found: Run) -> int:
     if found.checked is not None:
         print(found.checked)
     print(", ".join(f"{word}: {count:,}" for word, count in found.counts.words.items()))
-    running.tidy(settings)
+    running.tidy(settings.out)
     print(f"All output is in {settings.out}; open {where} in a browser.")
     return UNTRUSTED if settings.strict and not found.can_be_trusted else 0
 
 
-def _require_choices(settings: Settings) -> None:
+def require_choices(settings: Settings) -> None:
     """Raise ``ValueError`` at an option that is none of the known words, or out of range."""
     known = {
         "rows": ("match", "common", "order"),
@@ -183,7 +219,7 @@ def _require_choices(settings: Settings) -> None:
             raise ValueError(f"--{name.replace('_', '-')} {value}: choose one of {', '.join(words)}")
     validation.require_share("level", settings.level)
     validation.require_at_least("chunk", settings.chunk, 1)
-    if not settings.total > 0:
+    if not 0 < settings.total < float("inf"):
         raise ValueError(f"--total {settings.total:g}: must be positive")
-    if settings.least < 0:
+    if not settings.least >= 0:
         raise ValueError(f"--threshold {settings.threshold}: must not be negative")

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import dataclasses
 import pathlib
+import warnings
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from ..interop import InputError, Table, aligned, by_problem, read
+from ..interop import InputError, Table, aligned, by_problem, good_rows, read, taken
 from ..problems import constraints
 from ..problems.noise import NAMED
 from .settings import Settings
+
+TOGETHER = 1 << 22
+"""So many numbers are looked at together."""
 
 SAMPLED = 1000
 """So many problems, evenly spaced, teach ``--learn`` and are looked at by ``--check``."""
@@ -64,49 +69,75 @@ class Inputs:
         return np.concatenate([np.asarray(self.targets[int(i) : int(i) + 1]) for i in numbers])
 
 
-def load(settings: Settings) -> Inputs:
+def load(settings: Settings, reader: Callable[..., Table] = read) -> Inputs:
     """Read the files, and bring their rows together.
+
+    Args:
+      settings: as the user asked.
+      reader: of files, such as ``read`` with a memory.
 
     Raises:
       InputError: naming the file, the place and the remedy.
     """
     reading = {"header": settings.header, "row_names": settings.row_names}
-    design, targets = read(settings.design, **reading), read(settings.targets, **reading)
+    design = reader(settings.design, **reading)
+    targets = reader(settings.targets, scratch=settings.out if settings.out.is_dir() else None, **reading)
     if design.image_shape is not None:
         raise InputError(design.path, "is an image; the design needs one column per component, as a table or library")
     if settings.row_names == "auto":
         _refuse_common_column(design, targets)
     targets = targets.transposed() if settings.targets_in_rows else targets
     design, targets = aligned(design, targets, settings.rows)  # type: ignore[arg-type]
+    options = _options(settings, design)
+    design, targets, options = _without_bad_rows(design, targets, options)
     wide = np.asarray(design.values[:], np.float64)
-    _require_finite(design, wide, "the design needs every number; fill the gap, or remove the row")
+    _require_finite(design, "the design needs every number; fill the gap, or remove the row")
     if wide.shape[1] < 2:
         raise InputError(
             design.path, f"has {wide.shape[1]} component; the design needs two columns or more (check the delimiter)"
         )
     _check_targets(targets, settings)
     names = design.column_names or tuple(f"theta[{k}]" for k in range(wide.shape[1]))
-    return Inputs(wide, by_problem(targets), names, targets, _options(settings, design), _coordinates(design, targets))
+    return Inputs(wide, by_problem(targets), names, targets, options, _coordinates(design, targets))
+
+
+def _without_bad_rows(design: Table, targets: Table, options: dict[str, Any]) -> tuple[Table, Table, dict[str, Any]]:
+    """Return tables and options without the bands that headers list as bad."""
+    good = np.flatnonzero(good_rows(design, targets))
+    count = design.shape[0]
+    if len(good) == count:
+        return design, targets, options
+    if not len(good):
+        raise InputError(targets.path, f"has no band that neither its header nor that of {design.path} lists as bad")
+    warnings.warn(f"{count - len(good)} of {count} bands are left out, as a header lists them as bad", stacklevel=2)
+    per_row = {name for name in ("noise", "weights", "nuisance") if np.ndim(options.get(name, 0))}
+    options = {name: value[good] if name in per_row else value for name, value in options.items()}
+    return taken(design, good), taken(targets, good), options
 
 
 def _check_targets(targets: Table, settings: Settings) -> None:
-    """Look at targets that are in memory anyway. Others are read later, and a gap becomes a status."""
+    """Look at targets that have been read anyway. Others are read later, and a gap becomes a status."""
     if targets.values.dtype.kind not in "iufb":
         raise InputError(targets.path, f"holds {targets.values.dtype}, not real numbers; convert it")
-    if not targets.in_memory or targets.image_shape:
+    if targets.image_shape or not (targets.in_memory or targets.was_read):
         return
     if settings.missing == "raise":
-        _require_finite(targets, targets.values, "fill the gap, or pass --missing drop to leave such rows out")
+        _require_finite(targets, "fill the gap, or pass --missing drop to leave such rows out")
 
 
-def _require_finite(table: Table, values: np.ndarray, remedy: str) -> None:
-    bad = np.argwhere(~np.isfinite(values))
-    if len(bad):
-        row, column = (int(i) for i in bad[0])
-        own = table.row_names[row] if table.row_names else ""
-        other = table.column_names[column] if table.column_names else ""
-        where = f"row {row + 1} of the numbers{_named(own)}, column {column + 1}{_named(other)}"
-        raise InputError(table.path, f"{where} is {values[row, column]}; {remedy}")
+def _require_finite(table: Table, remedy: str) -> None:
+    """Raise ``InputError`` at the first number, column by column, that isn't finite."""
+    columns = by_problem(table)
+    step = max(1, TOGETHER // max(1, table.shape[0]))
+    for start in range(0, table.shape[1], step):
+        values = np.asarray(columns[start : start + step])
+        bad = np.argwhere(~np.isfinite(values))
+        if len(bad):
+            column, row = (int(i) for i in bad[0])
+            own = table.row_names[row] if table.row_names else ""
+            other = table.column_names[start + column] if table.column_names else ""
+            where = f"row {row + 1} of the numbers{_named(own)}, column {start + column + 1}{_named(other)}"
+            raise InputError(table.path, f"{where} is {values[column, row]}; {remedy}")
 
 
 def _named(name: str) -> str:
@@ -193,9 +224,9 @@ def _beside(path: pathlib.Path, settings: Settings, design: Table) -> np.ndarray
     rule = "order" if settings.rows == "order" else "match"
     if rule == "match" and table.row_names and design.row_names and set(design.row_names) < set(table.row_names):
         rule = "common"  # it may tell of rows that aren't fitted
-    values = np.asarray(aligned(design, table, rule)[1].values[:], np.float64)
-    _require_finite(table, values, "fill the gap")
-    return values
+    own = aligned(design, table, rule)[1]
+    _require_finite(own, "fill the gap")
+    return np.asarray(own.values[:], np.float64)
 
 
 def _column(path: pathlib.Path, settings: Settings, design: Table, kind: str) -> np.ndarray:

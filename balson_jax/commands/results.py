@@ -11,6 +11,7 @@ import jax
 import numpy as np
 
 from ..interop.envi import Writer
+from ..mapped import release
 from ..posteriors.posterior import Posterior
 from ..status import Status
 from .inputs import Inputs
@@ -21,6 +22,9 @@ TOGETHER = 1 << 22
 """So many kept numbers are looked at together."""
 
 NO_DATA = "NO_DATA"
+
+RASTERS = ("mean", "sd", "status", "best", "weights")
+"""What ``balson fit`` and ``balson compare`` write of images."""
 
 
 class Counts(NamedTuple):
@@ -62,7 +66,8 @@ def blocks(posterior: Posterior, inputs: Inputs, settings: Settings) -> Iterator
 
 def block(posterior: Posterior, inputs: Inputs, settings: Settings, start: int, stop: int) -> Block:
     """Return what the table tells of some problems."""
-    some = jax.tree.map(lambda leaf: np.asarray(leaf[start:stop]), posterior)
+    some = jax.tree.map(lambda leaf: np.array(leaf[start:stop]), posterior)
+    jax.tree.map(release, posterior)
     empty: Any = np.zeros(stop - start, bool)
     if inputs.table.image_shape is not None:
         empty = np.isnan(np.asarray(inputs.targets[start:stop], np.float64)).all(axis=1)
@@ -181,7 +186,8 @@ def _write_rasters(rasters: dict[str, Writer], own: Block, num_params: int) -> N
 
 
 def files_of(out: pathlib.Path) -> list[pathlib.Path]:
-    """Return the files in a directory that ``balson fit`` writes, except the fields of an unfinished run."""
-    rasters = [f"{name}.{ending}" for name in ("mean", "sd", "status") for ending in ("img", "hdr")]
-    names = ["posterior.csv", "posterior.npz", "report.html", "settings.json", "learned.npz", "posterior.csv.draft"]
+    """Return the files in a directory that the commands write, except the fields of an unfinished run."""
+    rasters = [f"{name}.{ending}" for name in RASTERS for ending in ("img", "hdr")]
+    names = ["posterior.csv", "comparison.csv", "report.html", "posterior.npz", "settings.json", "learned.npz"]
+    names += [f"{name}.draft" for name in names[:3]] + ["learned.draft.npz"]
     return [out / name for name in (*names, *rasters) if (out / name).exists()]

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
+from ..execution.storage import digest
 from ..execution.stream import fit_stream
 from ..labels import Labels
 from ..learning import Check, check, learn
@@ -97,10 +98,12 @@ def _learned(key: jax.Array, inputs: Inputs, settings: Settings, resume: bool) -
     if settings.noise != "estimate":
         raise ValueError(f"--noise {settings.noise} doesn't go with --learn, which learns the noise; leave one out")
     path = settings.out / "learned.npz"
-    if not (resume and path.exists()):
-        numbers = inputs.sample()
-        if len(numbers) < 2:
-            raise ValueError("--learn needs dozens of targets without gaps; leave it out")
+    numbers = inputs.sample()
+    if len(numbers) < 2:
+        raise ValueError("--learn needs dozens of targets without gaps; leave it out")
+    sampled = inputs.take(numbers)
+    learned_from = digest(json.dumps(settings_as_text(settings)), inputs.design, sampled)
+    if not (resume and _was_learned_from(path, learned_from)):
         unordered = settings.unordered or inputs.table.path.suffix == ".h5ad" or len(inputs.design) > 1000
         options = {name: inputs.options[name] for name in ("total", "constraint", "missing", "slack_prior")}
         options |= {"weights": inputs.options["weights"]} if "weights" in inputs.options else {}
@@ -108,7 +111,7 @@ def _learned(key: jax.Array, inputs: Inputs, settings: Settings, resume: bool) -
         found = learn(
             key,
             inputs.design,
-            inputs.take(numbers),
+            sampled,
             noise="rows" if unordered else "covariance",
             prior=prior,
             coordinates=None if unordered else inputs.coordinates,
@@ -117,11 +120,22 @@ def _learned(key: jax.Array, inputs: Inputs, settings: Settings, resume: bool) -
             **options,
         )
         parts = {"covariance": found.covariance, "levels": found.levels, "prior": found.prior, "words": repr(found)}
+        parts["learned_from"] = learned_from
         arrays: dict[str, Any] = {name: np.asarray(part) for name, part in parts.items() if part is not None}
-        np.savez(path, **arrays)
+        draft = path.with_name("learned.draft.npz")
+        np.savez(draft, **arrays)
+        draft.replace(path)  # an interruption leaves no half file
     with np.load(path) as file:
         covariance, levels = (file.get(name) for name in ("covariance", "levels"))
         return with_learned(inputs, covariance, levels, file["prior"]), str(file["words"])
+
+
+def _was_learned_from(path: pathlib.Path, learned_from: str) -> bool:
+    """Return whether a file holds what was learned from these targets under these settings."""
+    if not path.exists():
+        return False
+    with np.load(path) as file:
+        return "learned_from" in file.files and str(file["learned_from"]) == learned_from
 
 
 def _checked(posterior: Posterior, inputs: Inputs) -> tuple[np.ndarray, Check | None]:
@@ -145,9 +159,9 @@ def _require_space(out: pathlib.Path, draws: int) -> None:
         )
 
 
-def claim(settings: Settings, resume: bool, overwrite: bool) -> bool:
+def claim(out: pathlib.Path, resume: bool, overwrite: bool) -> bool:
     """Make the output directory ready. Return False if an earlier run has finished, and resuming has nothing to do."""
-    out, fields = settings.out, settings.out / FIELDS
+    fields = out / FIELDS
     try:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -155,7 +169,7 @@ def claim(settings: Settings, resume: bool, overwrite: bool) -> bool:
     if overwrite:
         for path in results.files_of(out):
             path.unlink()
-        if (fields / "arguments.json").exists() or (fields / "finished.txt").exists():
+        if any(path.name in ("arguments.json", "finished.txt") for path in fields.rglob("*")):
             shutil.rmtree(fields)
         return True
     if not (out / "report.html").exists() and not fields.exists():
@@ -166,9 +180,9 @@ def claim(settings: Settings, resume: bool, overwrite: bool) -> bool:
     return fields.exists() or not (out / "report.html").exists()
 
 
-def tidy(settings: Settings) -> None:
+def tidy(out: pathlib.Path) -> None:
     """Remove what only serves to resume."""
-    shutil.rmtree(settings.out / FIELDS)
+    shutil.rmtree(out / FIELDS)
 
 
 @contextlib.contextmanager

@@ -16,6 +16,8 @@ from typing import Any
 
 import numpy as np
 
+from ..mapped import release
+
 ARGUMENTS = "arguments.json"
 FINISHED = "finished.txt"
 
@@ -79,6 +81,7 @@ class ArrayStore:
         for name, array in self._arrays.items():
             array[rows] = values[name][: rows.stop - rows.start]
             getattr(array, "flush", lambda: None)()  # that of a file has it
+            release(array)
         self.finished.add(piece)
         if self._directory is not None:
             with (self._directory / FINISHED).open("a") as file:

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from .table import InputError, Rows, Table, duplicate, shortened
+from .table import InputError, Rows, Table, duplicate, rows_of_array, shortened
 
 RowRule = Literal["match", "common", "order"]
 """How rows of two files go together: by names that agree, by those that both have, or by their order."""
@@ -29,7 +29,7 @@ def aligned(design: Table, targets: Table, rule: RowRule = "match") -> tuple[Tab
     if rule == "order" or design.row_names is None or targets.row_names is None:
         _require_count(design, targets)
         return design, targets
-    ours, theirs = _keys(design), _keys(targets)
+    ours, theirs = _keys([design, targets])
     if rule == "match" and set(ours) != set(theirs):
         only = [key for key in ours if key not in theirs], [key for key in theirs if key not in ours]
         raise InputError(
@@ -45,12 +45,35 @@ def aligned(design: Table, targets: Table, rule: RowRule = "match") -> tuple[Tab
             f"has no row in common with {design.path}: {shortened(theirs)} against {shortened(ours)}; correct the "
             "names, or pass --rows order to ignore them",
         )
-    return _taken(design, [ours[key] for key in common]), _taken(targets, [theirs[key] for key in common])
+    ours_places, theirs_places = (np.asarray([places[key] for key in common]) for places in (ours, theirs))
+    return taken(design, ours_places), taken(targets, theirs_places)
 
 
 def by_problem(table: Table) -> Any:
     """Return the targets as ``(problems, rows)``, which reads what is sliced along the first axis."""
-    return table.values.T
+    values = table.values.T
+    return rows_of_array(values) if hasattr(values, "base") else values
+
+
+def good_rows(design: Table, targets: Table) -> np.ndarray:
+    """Return which rows of two tables, with the same rows in the same order, count in both."""
+    good = np.ones(design.shape[0], bool)
+    for table in (design, targets):
+        good = good if table.good is None else good & table.good
+    return good
+
+
+def taken(table: Table, places: np.ndarray) -> Table:
+    """Return some rows of a table."""
+    if len(places) == table.shape[0] and (places == np.arange(len(places))).all():
+        return table
+    names = tuple(table.row_names[place] for place in places) if table.row_names else None
+    own = {"row_names": names, "good": None if table.good is None else table.good[places]}
+    if table.in_memory:
+        return dataclasses.replace(table, values=table.values[places], **own)
+    problems = by_problem(table)
+    rows = Rows((problems.shape[0], len(places)), problems.dtype, lambda start, stop: problems[start:stop][:, places])
+    return dataclasses.replace(table, values=rows.T, **own)
 
 
 def _require_count(design: Table, targets: Table) -> None:
@@ -63,11 +86,22 @@ def _require_count(design: Table, targets: Table) -> None:
     )
 
 
-def _keys(table: Table) -> dict[str, int]:
-    """Return the places of rows by name. Names that are all numbers are compared as numbers."""
-    names = list(table.row_names or ())
+def _keys(tables: list[Table]) -> list[dict[str, int]]:
+    """Return the places of rows by name, for each table. Names that are all numbers are compared as numbers.
+
+    Six digits tell wavelengths apart, and forgive rounding; where they don't tell rows apart, as of dates, all count.
+    """
+    every = [list(table.row_names or ()) for table in tables]
     with contextlib.suppress(ValueError):
-        names = [f"{float(name):.6g}" for name in names]
+        numbers = [[float(name) for name in names] for names in every]
+        rounded = [[f"{number:.6g}" for number in names] for names in numbers]
+        exact = [[repr(number) for number in names] for names in numbers]
+        distinct = all(len(set(short)) == len(set(long)) for short, long in zip(rounded, exact, strict=True))
+        every = rounded if distinct else exact
+    return [_places(table, names) for table, names in zip(tables, every, strict=True)]
+
+
+def _places(table: Table, names: list[str]) -> dict[str, int]:
     found = duplicate(names)
     if found is not None:
         name, first, second = found
@@ -77,21 +111,3 @@ def _keys(table: Table) -> dict[str, int]:
             "name, or pass --rows order to ignore names",
         )
     return {name: place for place, name in enumerate(names)}
-
-
-def _taken(table: Table, places: list[int]) -> Table:
-    """Return some rows of a table."""
-    names = tuple(table.row_names[place] for place in places) if table.row_names else None
-    if places == list(range(table.shape[0])):
-        return table
-    index = np.asarray(places)
-    values = table.values
-    if table.in_memory:
-        return dataclasses.replace(table, values=values[index], row_names=names)
-    problems = values.T
-
-    def load(start: int, stop: int) -> np.ndarray:
-        return np.asarray(problems[start:stop])[:, index]
-
-    rows = Rows((problems.shape[0], len(index)), values.dtype, load)
-    return dataclasses.replace(table, values=rows.T, row_names=names)

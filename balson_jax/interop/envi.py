@@ -1,4 +1,7 @@
-"""ENVI images and spectral libraries: a text header beside a binary file. Read from the disk as they are sliced."""
+"""ENVI images and spectral libraries: a text header beside a binary file. Read from the disk as they are sliced.
+
+Bands that the header lists as bad (``bbl``) are left out by ``balson fit``.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,9 @@ from typing import Any
 
 import numpy as np
 
+from ..mapped import release
 from .arrays import pixels_of_lines
+from .byte_order import looks_swapped
 from .table import InputError, Rows, Table, require_unique
 
 TYPES = {1: "u1", 2: "i2", 3: "i4", 4: "f4", 5: "f8", 12: "u2", 13: "u4", 14: "i8", 15: "u8"}
@@ -20,21 +25,38 @@ INTERLEAVES = {"bsq": (1, 2, 0), "bil": (0, 2, 1), "bip": (0, 1, 2)}
 """How to transpose the axes of the file to lines, samples, bands."""
 
 BINARY_ENDINGS = ("", ".img", ".dat", ".bsq", ".bil", ".bip", ".sli", ".raw")
-PASSED_ON = ("map info", "coordinate system string", "projection info", "geo points", "x start", "y start")
+PASSED_ON = (
+    "map info",
+    "coordinate system string",
+    "projection info",
+    "geo points",
+    "rpc info",
+    "pixel size",
+    "x start",
+    "y start",
+)
 """Fields of the header that tell where the pixels are."""
+
+
+UNSUPPORTED = ("file compression", "major frame offsets", "minor frame offsets")
+"""Fields of the header that say that the numbers are stored in another way, unless they are 0."""
 
 
 def header_of(path: pathlib.Path) -> pathlib.Path | None:
     """Return the header that belongs to a binary file, or ``None``."""
-    beside = path.with_name(path.name + ".hdr"), path.with_suffix(".hdr")
-    return next((place for place in beside if place.exists()), None)
+    return _first_file(path.parent, [path.name + ".hdr", path.stem + ".hdr"])
 
 
 def binary_of(header: pathlib.Path) -> pathlib.Path | None:
     """Return the binary file that belongs to a header, or ``None``."""
-    stem = header.with_suffix("")
-    places = (stem.with_name(stem.name + ending) for ending in BINARY_ENDINGS)
-    return next((place for place in places if place.exists()), None)
+    return _first_file(header.parent, [header.stem + ending for ending in BINARY_ENDINGS])
+
+
+def _first_file(directory: pathlib.Path, names: list[str]) -> pathlib.Path | None:
+    """Return the first of some files that exists, whether or not its ending is in capitals."""
+    places = (directory / name for name in names)
+    found = (place for place in places for place in (place, place.with_suffix(place.suffix.upper())))
+    return next((place for place in found if place.is_file()), None)
 
 
 def read(path: pathlib.Path, **_: Any) -> Table:
@@ -52,50 +74,101 @@ def read(path: pathlib.Path, **_: Any) -> Table:
     if binary is None:
         raise InputError(path, f"has no image beside it; put {header.stem}.img there")
     fields = read_header(header)
+    cube = _mapped(binary, header, fields)
+    is_library = "library" in str(fields.get("file type", "")).lower()
+    convert, dtype = _conversion(header, fields, cube.dtype)
+    if is_library:
+        return _library(header, fields, convert(np.asarray(cube[:, :, 0])).astype(np.float64))
+    lines, samples, bands = cube.shape
+
+    def load(start: int, stop: int) -> np.ndarray:
+        found = pixels_of_lines(lambda first, last: np.array(cube[first:last]), samples, start, stop)
+        release(cube)
+        return convert(found)
+
+    pixels = Rows((lines * samples, bands), dtype, load)
+    names, good = _wavelengths(header, fields, bands), _good_bands(header, fields, bands)
+    return Table(binary, pixels.T, names, None, (lines, samples), fields, good)
+
+
+def _mapped(binary: pathlib.Path, header: pathlib.Path, fields: dict[str, Any]) -> np.memmap:
+    """Return the numbers of an image as a map ``(lines, samples, bands)``."""
+    for name in UNSUPPORTED:
+        if re.search(r"[1-9]", str(fields.get(name, "0"))):
+            raise InputError(
+                header, f"field {name!r} is {fields[name]}, which is not supported; write the image plainly"
+            )
     lines, samples, bands = (_count(header, fields, name) for name in ("lines", "samples", "bands"))
     interleave, dtype = _interleave(header, fields), _dtype(header, fields)
     offset = _count(header, fields, "header offset", 0)
     wanted, there = offset + lines * samples * bands * dtype.itemsize, binary.stat().st_size
+    told = (
+        f"has {there:,} bytes, but {header.name} tells of {wanted:,} ({lines} lines, {samples} samples, {bands} bands, "
+        f"data type {fields['data type']})"
+    )
     if there < wanted:
-        raise InputError(
-            binary,
-            f"has {there:,} bytes, but {header.name} tells of {wanted:,} ({lines} lines, {samples} samples, {bands} "
-            f"bands, data type {fields['data type']}); the image is cut off, or the header belongs to another",
-        )
+        raise InputError(binary, f"{told}; the image is cut off, or the header belongs to another")
+    if there - wanted >= samples * dtype.itemsize * min(lines, bands):  # a line or a band, which no padding is
+        raise InputError(binary, f"{told}; correct lines, samples, bands, data type or header offset")
     axes = {"bsq": (bands, lines, samples), "bil": (lines, bands, samples), "bip": (lines, samples, bands)}
     cube = np.memmap(binary, dtype, "r", offset, axes[interleave]).transpose(INTERLEAVES[interleave])
-    if "library" in str(fields.get("file type", "")).lower():
-        return _library(header, fields, cube)
+    swapped = looks_swapped(cube)
+    release(cube)
+    if swapped:
+        order = fields.get("byte order", "0")
+        raise InputError(
+            header,
+            f"field 'byte order' is {order}, but the numbers of {binary.name} make sense only in the other order; "
+            f"write {1 - int(order)}",
+        )
+    return cube
+
+
+def _conversion(header: pathlib.Path, fields: dict[str, Any], dtype: np.dtype) -> tuple[Any, np.dtype]:
+    """Return a function that scales numbers and puts NaN where there are none, and the dtype that it returns."""
     scale = _number(header, fields, "reflectance scale factor", 1.0)
     ignored = _number(header, fields, "data ignore value", math.nan)
-    plain = scale == 1 and math.isnan(ignored)
-    own = dtype.newbyteorder("=") if plain else np.result_type(dtype.newbyteorder("="), np.float32)
-
-    def load(start: int, stop: int) -> np.ndarray:
-        found = pixels_of_lines(lambda first, last: np.asarray(cube[first:last]), samples, start, stop)
-        if plain:
-            return found.astype(own)
-        return np.where(found == ignored, np.nan, found / scale).astype(own)
-
-    pixels = Rows((lines * samples, bands), own, load)
-    return Table(binary, pixels.T, _wavelengths(header, fields, bands), None, (lines, samples), fields)
+    native = dtype.newbyteorder("=")
+    if scale == 1 and math.isnan(ignored):
+        return lambda values: values.astype(native), native
+    own = np.result_type(native, np.float32)
+    return lambda values: np.where(values == ignored, np.nan, values / scale).astype(own), own
 
 
-def _library(header: pathlib.Path, fields: dict[str, Any], cube: np.ndarray) -> Table:
+def _library(header: pathlib.Path, fields: dict[str, Any], spectra: np.ndarray) -> Table:
     """Return a spectral library: one line per spectrum and one sample per band, so that spectra become columns."""
-    spectra = np.asarray(cube[:, :, 0], np.float64)
     names = _list(fields, "spectra names")
     if names is not None and len(names) != len(spectra):
         raise InputError(header, f"field 'spectra names' has {len(names)} names for {len(spectra)} spectra; correct it")
     if names is not None:
         require_unique(header, names, "column")
-    return Table(header, spectra.T, _wavelengths(header, fields, spectra.shape[1]), names, metadata=fields)
+    bands = spectra.shape[1]
+    rows, good = _wavelengths(header, fields, bands), _good_bands(header, fields, bands)
+    return Table(header, spectra.T, rows, names, metadata=fields, good=good)
+
+
+def _good_bands(header: pathlib.Path, fields: dict[str, Any], count: int) -> np.ndarray | None:
+    """Return which bands the list of bad ones allows, or ``None`` without one."""
+    found = _list(fields, "bbl")
+    if found is None:
+        return None
+    try:
+        flags = np.array(found, np.float64)
+    except ValueError:
+        flags = np.full(1, np.nan)
+    if len(flags) != count or not np.isfinite(flags).all():
+        raise InputError(header, f"field 'bbl' has not one number for each of {count} bands; correct or remove it")
+    if not flags.any():
+        raise InputError(header, "field 'bbl' lists all bands as bad; correct or remove it")
+    return flags != 0
 
 
 def _list(fields: dict[str, Any], name: str) -> tuple[str, ...] | None:
     """Return a field that has a list, or ``None``."""
     found = fields.get(name)
-    return tuple(found) if isinstance(found, list) else None
+    if not isinstance(found, list):
+        return None
+    return tuple(found[:-1] if found and not found[-1] else found)  # a comma may follow the last
 
 
 def _wavelengths(header: pathlib.Path, fields: dict[str, Any], count: int) -> tuple[str, ...] | None:
@@ -119,8 +192,8 @@ def read_header(path: pathlib.Path) -> dict[str, Any]:
     if text.count("{") != text.count("}"):
         raise InputError(path, "has a brace that is not closed; correct the header")
     fields: dict[str, Any] = {}
-    for match in re.finditer(r"^[ \t]*([^={}\n;][^={}\n]*?)[ \t]*=[ \t]*(\{[^{}]*\}|[^\n]*)", text, re.MULTILINE):
-        name, value = match[1].lower(), match[2].strip()
+    for match in re.finditer(r"^[ \t]*([^={}\n;][^={}\n]*?)[ \t]*=(?:\s*(\{[^{}]*\})|([^\n]*))", text, re.MULTILINE):
+        name, value = " ".join(match[1].lower().split()), (match[2] or match[3] or "").strip()
         listed = value.startswith("{") and name not in ("description", *PASSED_ON)
         fields[name] = [part.strip() for part in value[1:-1].split(",")] if listed else value
     return fields

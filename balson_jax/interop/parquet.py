@@ -5,10 +5,12 @@ from __future__ import annotations
 import functools
 import itertools
 import pathlib
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
+from .arrays import brief
 from .table import InputError, Rows, Table, require_unique
 
 
@@ -28,8 +30,8 @@ def read(path: pathlib.Path, *, row_names: str = "auto", **_: Any) -> Table:
         raise ImportError("Parquet needs pyarrow; install it with: pip install 'balson_jax[files]'") from None
     try:
         file = ParquetFile(path, memory_map=True)
-    except pa.ArrowInvalid as error:
-        raise InputError(path, f"is no Parquet file, or is cut off ({_brief(error)}); write it again") from None
+    except (pa.ArrowException, OSError) as error:
+        raise InputError(path, f"is no Parquet file, or is cut off ({brief(error)}); write it again") from None
     schema = file.schema_arrow
     names = list(schema.names)
     require_unique(path, names, "column")
@@ -45,18 +47,19 @@ def read(path: pathlib.Path, *, row_names: str = "auto", **_: Any) -> Table:
             raise InputError(path, f"column {name!r} holds {kind}, not numbers; remove or convert it")
     if not columns or not file.metadata.num_rows:
         raise InputError(path, "has no rows, or no columns of numbers; was it written completely?")
-    labels = None if not index else tuple(str(value) for value in file.read(index[:1]).column(0).to_pylist())
+
+    def undamaged(read: Callable[..., Any], *arguments: Any) -> Any:
+        try:
+            return read(*arguments)
+        except (pa.ArrowException, OSError) as error:
+            raise InputError(path, f"is damaged ({brief(error)}); write it again") from None
 
     def load(start: int, stop: int) -> np.ndarray:
-        try:
-            found = file.read(columns[start:stop])
-        except (pa.ArrowInvalid, OSError) as error:
-            raise InputError(path, f"is damaged ({_brief(error)}); write it again") from None
-        return np.stack([_floats(column) for column in found.columns])
+        return _stacked(undamaged(file.read, columns[start:stop]))
 
     @functools.lru_cache(2)  # a group is read once, even if its rows are asked for one by one
     def group_of(number: int) -> np.ndarray:
-        return np.stack([_floats(column) for column in file.read_row_group(number, columns).columns])
+        return _stacked(undamaged(file.read_row_group, number, columns))
 
     def load_some(start: int, stop: int) -> np.ndarray:
         groups = [group for group in range(len(sizes)) if ends[group] < stop and ends[group + 1] > start]
@@ -65,6 +68,7 @@ def read(path: pathlib.Path, *, row_names: str = "auto", **_: Any) -> Table:
 
     sizes = [file.metadata.row_group(group).num_rows for group in range(file.metadata.num_row_groups)]
     ends = [0, *itertools.accumulate(sizes)]
+    labels = None if not index else tuple(map(str, undamaged(file.read, index[:1]).column(0).to_pylist()))
     rows = Rows((len(columns), file.metadata.num_rows), np.float64, load, load_some)
     return Table(path, rows.T, labels, tuple(columns))
 
@@ -74,10 +78,6 @@ def _pandas_index(schema: Any) -> list[str]:
     return [name for name in described if isinstance(name, str)]
 
 
-def _floats(column: Any) -> np.ndarray:
-    """Return a column's numbers; null is NaN."""
-    return column.cast("float64").to_numpy()
-
-
-def _brief(error: Exception) -> str:
-    return str(error).splitlines()[0][:120]
+def _stacked(table: Any) -> np.ndarray:
+    """Return the numbers of columns, ``(columns, rows)``; null is NaN."""
+    return np.stack([column.cast("float64", safe=False).to_numpy() for column in table.columns])

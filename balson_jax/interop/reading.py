@@ -37,12 +37,12 @@ def read(path: str | os.PathLike, **options: Any) -> Table:
     """Return what a data file holds.
 
     Files that may be larger than memory (NPY, uncompressed NPZ, MAT of version 7.3, ENVI, Parquet, AnnData) are read
-    when their values are sliced.
+    when their values are sliced. Text is read once, and the numbers of large text are kept on the disk.
 
     Args:
       path: the file. Of a file with several arrays ``"file.mat::name"`` is one of them.
       **options: ``header`` and ``row_names`` of text files and ``row_names`` of Parquet: ``"auto"`` (the default),
-        ``"yes"`` or ``"no"``. Other formats ignore them.
+        ``"yes"`` or ``"no"``; ``scratch``, a directory for the numbers of large text. Other formats ignore them.
 
     Raises:
       InputError: naming the file, the place and the remedy.
@@ -66,4 +66,4 @@ def read(path: str | os.PathLike, **options: Any) -> Table:
     try:
         return reader(where, **({"name": name} if name else {}), **options)
     except OSError as error:
-        raise InputError(where, f"can't be read: {error.strerror or error}; check its permissions") from None
+        raise InputError(where, f"can't be read: {error.strerror or error}; check permissions and disk") from None

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from .arrays import brief
 from .table import InputError, Rows, Table, require_unique
 
 
@@ -19,15 +20,21 @@ def read(path: pathlib.Path, **_: Any) -> Table:
     try:
         data: Any = anndata.read_h5ad(path, backed="r")
     except Exception as error:  # h5py and anndata raise many kinds for a damaged file
-        brief = str(error).splitlines()[0][:120] if str(error) else type(error).__name__
-        raise InputError(path, f"is no AnnData file, or is damaged ({brief}); write it with write_h5ad") from None
+        raise InputError(
+            path, f"is no AnnData file, or is damaged ({brief(error)}); write it with write_h5ad"
+        ) from None
     if data.X is None or 0 in data.shape:
         raise InputError(path, f"has no numbers in X (shape {data.shape}); store the expression there")
     columns = tuple(map(str, data.obs_names))
     require_unique(path, columns, "cell")
+    if np.dtype(data.X.dtype).kind not in "iufb":
+        raise InputError(path, f"holds {data.X.dtype} in X, not real numbers; convert it to float32")
 
     def load(start: int, stop: int) -> np.ndarray:
-        block = data.X[start:stop]
+        try:
+            block = data.X[start:stop]
+        except Exception as error:
+            raise InputError(path, f"is damaged ({brief(error)}); write it with write_h5ad") from None
         return np.asarray(block.toarray() if hasattr(block, "toarray") else block)
 
     dtype = np.dtype(data.X.dtype)

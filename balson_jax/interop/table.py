@@ -9,6 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from ..mapped import release
+
 Load = Callable[[int, int], np.ndarray]
 
 SHOWN = 5
@@ -35,6 +37,8 @@ class Table:
       column_names: one per column, or ``None``.
       image_shape: lines and samples of an image, else ``None``.
       metadata: what else the file tells, such as the fields of an ENVI header.
+      good: whether each row counts, such as the bands of an image whose header lists bad ones; ``None``: all do.
+      was_read: whether all numbers have been looked at, though they may lie in a file now.
     """
 
     path: pathlib.Path
@@ -43,6 +47,8 @@ class Table:
     column_names: tuple[str, ...] | None = None
     image_shape: tuple[int, int] | None = None
     metadata: dict[str, Any] = dataclasses.field(default_factory=dict)
+    good: np.ndarray | None = None
+    was_read: bool = False
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -59,7 +65,19 @@ class Table:
         """Return the table with rows for columns; it reads nothing."""
         if self.image_shape is not None:
             raise InputError(self.path, "is an image, whose pixels are the targets; leave --targets-in-rows out")
-        return dataclasses.replace(self, values=self.values.T, row_names=self.column_names, column_names=self.row_names)
+        names = {"row_names": self.column_names, "column_names": self.row_names}
+        return dataclasses.replace(self, values=self.values.T, good=None, **names)
+
+
+def rows_of_array(values: np.ndarray) -> Rows:
+    """Return an array ``(P, N)`` as rows, of the machine's byte order; a map's pages are given back once read."""
+
+    def load(start: int, stop: int) -> np.ndarray:
+        found = np.array(values[start:stop])
+        release(values)
+        return found
+
+    return Rows(values.shape, values.dtype, load)  # type: ignore[arg-type]
 
 
 class Rows:
@@ -70,12 +88,14 @@ class Rows:
 
         Args:
           shape: ``(P, N)``.
-          dtype: of the rows as ``load`` returns them.
+          dtype: of the rows, which are brought to the machine's byte order.
           load: returns the rows from one number to another, ``(stop - start, N)``.
           load_columns: returns the columns from one number to another, ``(P, stop - start)``, if these can be read
             without the others.
         """
-        self.shape, self.dtype, self._load, self.load_columns = shape, np.dtype(dtype), load, load_columns
+        self.shape, self.dtype = shape, np.dtype(dtype).newbyteorder("=")
+        self._load = _cast(load, self.dtype)
+        self.load_columns = None if load_columns is None else _cast(load_columns, self.dtype)
 
     def __len__(self) -> int:
         return self.shape[0]
@@ -98,6 +118,10 @@ class Rows:
     def T(self) -> Columns:  # noqa: N802
         """The same numbers as columns ``(N, P)``, unread."""
         return Columns(self)
+
+
+def _cast(load: Load, dtype: np.dtype) -> Load:
+    return lambda start, stop: np.asarray(load(start, stop)).astype(dtype, copy=False)
 
 
 class Columns:

@@ -1,19 +1,32 @@
-"""Tables in text: values with commas, semicolons or tabs between them."""
+"""Tables in text: values with commas, semicolons or tabs between them.
+
+Text is read once, line by line. The numbers of a large file go to an unnamed file on the disk, from which those that
+are needed are read: neither the text nor the numbers have to fit into memory.
+"""
 
 from __future__ import annotations
 
 import codecs
 import csv
 import itertools
+import os
 import pathlib
+import re
+import tempfile
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
 from .table import InputError, Table, require_unique
 
 DELIMITERS = {",": "commas", ";": "semicolons", "\t": "tabs"}
+IN_MEMORY = 1 << 26
+"""The numbers of text with more bytes than this are kept on the disk."""
+
+HEAD_CELLS = 100_000
+"""At most about so many cells decide whether the first column names the rows."""
+
 MISSING = frozenset({"", "na", "n/a", "nan", "null", "none", "."})
 """Cells that stand for a missing number, in lower case."""
 
@@ -25,21 +38,75 @@ NAMING = frozenset(_NAMING.split())
 """Headers of a first column that names the rows, even if all names are numbers."""
 
 
-def read(path: pathlib.Path, *, header: str = "auto", row_names: str = "auto", **_: Any) -> Table:
+def read(
+    path: pathlib.Path,
+    *,
+    header: str = "auto",
+    row_names: str = "auto",
+    scratch: str | os.PathLike | None = None,
+    **_: Any,
+) -> Table:
     """Return a table of text. The first line names the columns, and the first column may name the rows.
 
     Args:
       path: the file, in UTF-8.
       header: whether the first line has names: ``"yes"``, ``"no"``, or ``"auto"``, which refuses a line of numbers.
       row_names: whether the first column has names; ``"auto"`` looks for words in it, and at its header.
+      scratch: directory for the numbers of a large file, which takes 8 bytes for each; default: that of temporary
+        files. Nothing is left there.
     """
     with path.open(newline="", encoding="utf-8-sig") as file:
         delimiter = _delimiter(path, _first_line(path))
         lines = _lines(path, csv.reader(file, delimiter=delimiter, strict=True))
         try:
-            return _table(path, delimiter, lines, header, row_names)
-        except UnicodeDecodeError as error:
-            raise InputError(path, f"is not UTF-8 ({error.reason}); save it as UTF-8") from None
+            with _Numbers(scratch, path.stat().st_size > IN_MEMORY) as numbers:
+                return _table(path, delimiter, lines, header, row_names, numbers)
+        except UnicodeDecodeError:
+            raise _not_utf8(path) from None
+
+
+class _Numbers:
+    """Rows of numbers that are added one by one: a list, or a file that has no name and goes with the process."""
+
+    def __init__(self, directory: str | os.PathLike | None, on_disk: bool) -> None:
+        self._rows: list[np.ndarray] = []
+        self._file = tempfile.TemporaryFile(dir=directory) if on_disk else None  # noqa: SIM115
+        self._count = 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Close the file, which a map of it keeps."""
+        if self._file is not None:
+            self._file.close()
+
+    def add(self, row: np.ndarray) -> None:
+        """Add a row."""
+        self._count += 1
+        if self._file is None:
+            self._rows.append(row)
+        else:
+            self._file.write(row.tobytes())
+
+    def values(self, width: int) -> np.ndarray:
+        """Return all rows, ``(rows, width)``: an array, or a map of the file."""
+        if self._file is None:
+            return np.stack(self._rows)
+        self._file.flush()
+        return np.memmap(self._file, np.float64, "r", shape=(self._count, width))
+
+
+def _not_utf8(path: pathlib.Path) -> InputError:
+    """Return the error that names the first line that is no UTF-8."""
+    with path.open("rb") as file:
+        for number, line in enumerate(file, start=1):
+            try:
+                line.decode("utf-8")
+            except UnicodeDecodeError as error:
+                bad = line[error.start]
+                return InputError(path, f"row {number}: byte {bad:#x} is not UTF-8; save the file as UTF-8")
+    return InputError(path, "is not UTF-8; save it as UTF-8")
 
 
 def _first_line(path: pathlib.Path) -> str:
@@ -53,8 +120,8 @@ def _first_line(path: pathlib.Path) -> str:
     try:
         with path.open(encoding="utf-8-sig") as file:
             line = next((line for line in file if line.strip()), "")
-    except UnicodeDecodeError as error:
-        raise InputError(path, f"is not UTF-8 (byte {error.start}: {error.reason}); save it as UTF-8") from None
+    except UnicodeDecodeError:
+        raise _not_utf8(path) from None
     if "\0" in line:
         raise InputError(path, "row 1 has a zero byte, so this is no text; export the table as CSV in UTF-8")
     if not line:
@@ -63,8 +130,11 @@ def _first_line(path: pathlib.Path) -> str:
 
 
 def _delimiter(path: pathlib.Path, line: str) -> str:
-    """Return the delimiter: the one that the first line has most of."""
-    counts = {mark: line.count(mark) for mark in DELIMITERS}
+    """Return the delimiter: the one that the first line has most of outside of quotes; tabs, if the ending says so."""
+    bare = re.sub(r'"[^"]*"', "", line)
+    if path.suffix.lower() == ".tsv" and "\t" in bare:
+        return "\t"
+    counts = {mark: bare.count(mark) for mark in DELIMITERS}
     best = max(counts, key=lambda mark: counts[mark])
     if counts[best]:
         return best
@@ -87,32 +157,52 @@ def _lines(path: pathlib.Path, reader: Any) -> Iterator[tuple[int, list[str]]]:
 
 
 def _table(
-    path: pathlib.Path, delimiter: str, lines: Iterator[tuple[int, list[str]]], header: str, row_names: str
+    path: pathlib.Path,
+    delimiter: str,
+    lines: Iterator[tuple[int, list[str]]],
+    header: str,
+    row_names: str,
+    numbers: _Numbers,
 ) -> Table:
-    first = next(lines)
+    first = next(lines, None)
+    if first is None:
+        raise InputError(path, "row 1 has only delimiters, as have all others; was it written completely?")
     names = _header(path, first, header)
     body = lines if names is not None else itertools.chain([first], lines)
-    head = list(itertools.islice(body, 100))
+    head = _head(body)
     if not head:
         raise InputError(path, "has a header but no rows of numbers; was it written completely?")
     width = len(head[0][1])
-    if names is not None and len(names) == width - 1:  # as R writes it: no header above the row names
-        names = ["", *names]
+    if names is not None and len(names) == width - 1 and any(cells[-1] for _, cells in head):
+        names = ["", *names]  # as R writes it, with no header above the row names; not where rows end with a delimiter
     if names is not None and len(names) != width:
         raise _ragged(path, head[0][0], width, len(names), "the header", delimiter)
     named = _names_rows(names, head, row_names)
     if width - named < 1:
         raise InputError(path, f"row {head[0][0]} has no column of numbers beside the row names; check the delimiter")
-    rows, labels = [], []
+    if names is not None:
+        _check_names(path, tuple(names[named:]))
+    labels = []
     for number, cells in itertools.chain(head, body):
         if len(cells) != width:
             raise _ragged(path, number, len(cells), width, "the rows above", delimiter)
-        labels.append(cells[0])
-        rows.append(_numbers(path, number, cells[named:], names[named:] if names else None, int(named)))
+        if named:
+            labels.append(cells[0])
+        numbers.add(_numbers(path, number, cells[named:], names[named:] if names else None, int(named)))
     columns = tuple(names[named:]) if names else None
-    if columns is not None:
-        _check_names(path, columns)
-    return Table(path, np.stack(rows), tuple(labels) if named else None, columns, metadata=_first_column(names, named))
+    values, first_column = numbers.values(width - named), _first_column(names, named)
+    return Table(path, values, tuple(labels) if named else None, columns, metadata=first_column, was_read=True)
+
+
+def _head(body: Iterator[tuple[int, list[str]]]) -> list[tuple[int, list[str]]]:
+    """Return the first 100 lines, or fewer long ones."""
+    found = list(itertools.islice(body, 1))
+    while found and len(found) < min(100, HEAD_CELLS // len(found[0][1])):
+        line = next(body, None)
+        if line is None:
+            break
+        found.append(line)
+    return found
 
 
 def _first_column(names: list[str] | None, named: bool) -> dict[str, Any]:
@@ -160,6 +250,8 @@ def _numbers(
     """Return the numbers of a row; missing ones are NaN."""
     try:
         found = np.array(cells, np.float64)
+        if any("_" in cell for cell in cells):  # Python's own notation
+            raise ValueError
     except ValueError:
         found = np.array([_number(path, number, place, cell, names, offset) for place, cell in enumerate(cells)])
     if np.isinf(found).any():
@@ -173,7 +265,7 @@ def _number(path: pathlib.Path, number: int, place: int, cell: str, names: Seque
     if cell.lower() in MISSING:
         return np.nan
     try:
-        return float(cell)
+        return float(cell.replace("_", "?"))
     except ValueError:
         comma = cell.replace(",", "", 1).replace(".", "").lstrip("+-").isdigit() and "," in cell
         remedy = "write decimals with a point" if comma else "write a number, or leave the cell empty if it is missing"

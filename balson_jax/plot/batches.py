@@ -109,7 +109,7 @@ def ladder(posterior: Posterior, *, figure: Any = None) -> Any:
     numbers = [int((methods == name).sum()) for name in used]
     bars = counts.barh(used, numbers, 0.6, color=LIGHT, edgecolor=DARK, hatch=["", "//", "..", "xx"][: len(used)])
     counts.bar_label(bars, [f"{number:,}" for number in numbers], padding=3)
-    counts.set(xlabel="problems", title="Method", xlim=(0, 1.2 * max(numbers)))
+    counts.set(xlabel="problems", title="Method", xlim=(0, 1.2 * max(numbers, default=1)))
     counts.invert_yaxis()
     rank = np.argsort(np.argsort(ess, kind="stable"), kind="stable")
     for number, name in enumerate(used):
@@ -120,7 +120,7 @@ def ladder(posterior: Posterior, *, figure: Any = None) -> Any:
         )
     draws.axhline(MIN_ESS, color="0.3", lw=1, ls="--")
     place = {"xy": (1, MIN_ESS), "xycoords": ("axes fraction", "data"), "textcoords": "offset points"}
-    draws.annotate(f"{MIN_ESS}: fewer are LOW_ESS", xytext=(-4, -10), ha="right", fontsize=8, **place)
+    draws.annotate(f"{MIN_ESS}: fewer are LOW_ESS", xytext=(-4, 3), ha="right", fontsize=8, **place)
     draws.set(yscale="log", xlabel="problems, in order", ylabel="effective draws", title="Effective draws")
     draws.legend(fontsize="small", frameon=False)
     return np.array([counts, draws])

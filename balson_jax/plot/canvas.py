@@ -44,7 +44,12 @@ def labels(posterior: Posterior, names: Sequence[str] | None) -> list[str]:
         return [f"theta[{k}]" for k in range(posterior.num_params)]
     if len(own) != posterior.num_params:
         raise ValueError(f"names has {len(own)} entries; pass one for each of the {posterior.num_params} components")
-    return [str(name) for name in own]
+    return [literal(name) for name in own]
+
+
+def literal(name: Any) -> str:
+    """Return a name as Matplotlib shows it as it is: between two dollar signs it would read a formula."""
+    return str(name).replace("$", r"\$")
 
 
 def one(posterior: Posterior, problem: Any, name: str) -> Posterior:

@@ -7,7 +7,8 @@ import itertools
 import numpy as np
 import pytest
 
-from balson_jax.interop import InputError, by_problem, read
+from balson_jax.interop import InputError, Table, aligned, by_problem, good_rows, read, taken
+from balson_jax.interop.byte_order import looks_swapped
 from balson_jax.interop.envi import TYPES, Writer, read_header
 
 LINES, SAMPLES, BANDS = 3, 4, 2
@@ -74,6 +75,67 @@ def test_spectral_library(tmp_path):
     np.testing.assert_array_equal(table.values, spectra[:, :, 0].T)
     assert (table.column_names, table.row_names) == (("soil", "dry tree", "water"), ("1", "2", "3", "4", "5"))
     assert table.image_shape is None
+
+
+def test_a_library_is_scaled_as_an_image_is(tmp_path):
+    """Otherwise shares would be off by the factor."""
+    spectra = np.array([[[2000], [-1], [4000]], [[1000], [3000], [5000]]])
+    own = {"lines": 2, "samples": 3, "bands": 1, "data_type": 2, "file_type": "ENVI Spectral Library"}
+    factors = {"reflectance_scale_factor": 10000, "data_ignore_value": -1}
+    table = read(write(tmp_path / "a.sli", spectra, "<i2", **own, **factors))
+    np.testing.assert_allclose(table.values, [[0.2, 0.1], [np.nan, 0.3], [0.4, 0.5]], rtol=1e-6)
+
+
+def test_bad_bands_are_told_and_left_out(tmp_path):
+    cube = np.arange(24.0).reshape(2, 3, 4)
+    own = {"lines": 2, "samples": 3, "bands": 4, "bbl": "{1, 0, 1, 1}", "wavelength": "{400, 500, 600, 700,}"}
+    image = read(write(tmp_path / "a.img", cube, **own))
+    np.testing.assert_array_equal(image.good, [True, False, True, True])
+    assert image.row_names == ("400", "500", "600", "700")  # a comma after the last is allowed
+    design = Table(tmp_path / "d", np.arange(8.0).reshape(4, 2), ("700", "600", "500", "400"))
+    ours, theirs = aligned(design, image)
+    np.testing.assert_array_equal(good_rows(ours, theirs), [True, True, False, True])
+    kept = taken(theirs, np.flatnonzero(good_rows(ours, theirs)))
+    assert kept.row_names == ("700", "600", "400")
+    np.testing.assert_array_equal(by_problem(kept)[2:4], cube.reshape(6, 4)[2:4][:, [3, 2, 0]])
+
+
+def test_endings_in_capitals_and_a_directory_of_the_same_name(tmp_path):
+    write(tmp_path / "a.img").rename(tmp_path / "A.IMG")
+    (tmp_path / "a.hdr").rename(tmp_path / "A.HDR")
+    (tmp_path / "A").mkdir()
+    for name in ("A.HDR", "A.IMG"):
+        np.testing.assert_array_equal(by_problem(read(tmp_path / name))[:], CUBE.reshape(-1, BANDS))
+
+
+@pytest.mark.parametrize("kind", ["<f4", "<f8", "<i2", "<u2"])
+def test_right_byte_orders_raise_no_alarm(kind):
+    """Of spectra, of white noise, of maps with many pixels without data, of constants, of few numbers."""
+    rng = np.random.default_rng(0)
+    x = np.linspace(0, 1, 60)
+    smooth = rng.dirichlet(np.ones(2), (20, 20)) @ np.stack([np.exp(-(((x - c) / 0.3) ** 2)) for c in (0.2, 0.8)])
+    integer = np.dtype(kind).kind != "f"
+    unit = 1e4 if integer else 1.0
+    white = unit * np.abs(rng.normal(size=(20, 20, 60)))
+    gaps = np.where(rng.random((20, 20, 1)) < 0.5, 0 if kind == "<u2" else -9999, unit * smooth)
+    cubes = (
+        unit * smooth,
+        white,
+        gaps,
+        np.zeros((9, 9, 9)),
+        np.full((9, 9, 9), 256),
+        smooth[:1, :1] * unit,
+        100 * smooth,
+    )
+    if not integer:
+        assert not looks_swapped(np.full((9, 9, 9), -1.23e34, kind))  # no pixel has data
+    for cube in cubes:
+        own = cube.astype(kind)
+        assert not looks_swapped(own)
+        assert not looks_swapped(own.astype(own.dtype.newbyteorder()))
+    for cube in (unit * smooth, gaps):
+        own = cube.astype(kind)
+        assert looks_swapped(own.view(own.dtype.newbyteorder()))
 
 
 @pytest.mark.parametrize(

@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 import scipy.io
 
-from balson_jax.interop import InputError, Table, aligned, by_problem, read
+from balson_jax.interop import InputError, Table, aligned, by_problem, read, text
 from balson_jax.interop.table import Rows
+from balson_jax.mapped import release
 
 VALUES = np.random.default_rng(0).normal(size=(4, 3)).round(3)
 ROWS, COLUMNS = ("400", "500.5", "600", "700"), ("soil", "tree", "water")
@@ -63,6 +64,37 @@ def test_text_with_gaps_and_without_names(tmp_path):
     assert (table.shape, table.row_names, table.column_names) == ((1, 1), ("3",), ("2",))
 
 
+def test_large_text_lies_on_the_disk(tmp_path, monkeypatch):
+    """With the same numbers and names, and with nothing left behind."""
+    path = tmp_path / "a.csv"
+    path.write_text(as_text())
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    monkeypatch.setattr(text, "IN_MEMORY", 0)
+    table = read(path, scratch=scratch)
+    check_table(table)
+    assert isinstance(table.values, np.memmap)
+    assert table.was_read
+    assert not table.in_memory
+    np.testing.assert_array_equal(by_problem(table.transposed())[1:3], VALUES[1:3])
+    assert not list(scratch.iterdir())
+    path.write_text(as_text().replace("\n600,", "\n600,x"))
+    with pytest.raises(InputError, match=r"row 4, column 2 \(soil\) is 'x"):
+        read(path, scratch=scratch)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "columns"),
+    [
+        ("quoted.csv", '"dry, bare soil";"tree"\n1;2\n', ("dry, bare soil", "tree")),
+        ("commas.tsv", "soil, dry, bare\ttree, a, b\n1\t2\n", ("soil, dry, bare", "tree, a, b")),
+    ],
+)
+def test_delimiters_in_names(tmp_path, name, content, columns):
+    (tmp_path / name).write_text(content)
+    assert read(tmp_path / name).column_names == columns
+
+
 def test_words_in_the_first_column_name_rows(tmp_path):
     path = tmp_path / "a.csv"
     path.write_text("x,a,b\nBRCA1,1,2\nTP53,3,4\n")
@@ -104,6 +136,36 @@ def test_npy(tmp_path):
     np.testing.assert_array_equal(by_problem(table)[5], [20, 21, 22, 23])  # the last pixel's bands
     np.save(path, np.arange(3.0))
     assert read(path).shape == (3, 1)
+
+
+@pytest.mark.parametrize("order", ["<", ">"])
+def test_numbers_have_the_machine_s_byte_order(tmp_path, order):
+    values = VALUES.astype(f"{order}f4")
+    np.save(tmp_path / "a.npy", values)
+    np.savez(tmp_path / "a.npz", values)
+    for name in ("a.npy", "a.npz"):
+        rows = by_problem(read(tmp_path / name))
+        assert rows.dtype.isnative
+        assert rows[1:3].dtype.isnative
+        np.testing.assert_array_equal(rows[1:3], VALUES.astype(np.float32).T[1:3])
+
+
+def test_images_in_fortran_order_are_not_copied(tmp_path):
+    cube = np.arange(24.0).reshape(2, 3, 4)
+    np.save(tmp_path / "a.npy", np.asfortranarray(cube))
+    table = read(tmp_path / "a.npy")
+    assert not table.in_memory
+    assert (table.shape, table.image_shape) == ((4, 6), (2, 3))
+    for start, stop in itertools.combinations(range(7), 2):
+        np.testing.assert_array_equal(by_problem(table)[start:stop], cube.reshape(6, 4)[start:stop])
+
+
+def test_texts_of_matlab_are_no_numbers(tmp_path):
+    with h5py.File(tmp_path / "a.mat", "w") as file:
+        file["M"] = VALUES.T
+        file["note"] = np.array([[104, 105, 33]], np.uint16)
+        file["note"].attrs["MATLAB_class"] = np.bytes_("char")
+    check_table(read(tmp_path / "a.mat"), None, None)
 
 
 def test_mat(tmp_path):
@@ -212,6 +274,15 @@ def test_names_that_are_numbers_are_compared_as_numbers(tmp_path):
     np.testing.assert_array_equal(aligned(design, targets)[1].values, 10 * VALUES[[1, 2, 3, 0]])
 
 
+def test_long_numbers_tell_rows_apart(tmp_path):
+    """Six digits suffice for wavelengths, but not for dates and identifiers."""
+    dates = ("20200101", "20200102", "20200103", "20200104")
+    design, targets = tables(tmp_path, dates, dates[::-1])
+    np.testing.assert_array_equal(aligned(design, targets)[1].values, 10 * VALUES[::-1])
+    design, targets = tables(tmp_path, ("400.12345", "500", "600", "700"), ("700", "600", "500", "400.12344"))
+    np.testing.assert_array_equal(aligned(design, targets)[1].values, 10 * VALUES[::-1])
+
+
 def test_rows_in_common(tmp_path):
     design, targets = tables(tmp_path, ("a", "b", "c", "d"), ("d", "x", "b"))
     with pytest.raises(InputError, match=r"only the design has 'a', 'c'; only the targets have 'x'.*--rows common"):
@@ -231,3 +302,17 @@ def test_counts_must_agree_without_names(tmp_path):
         aligned(design, targets)
     with pytest.raises(InputError, match="pass --targets-in-rows"):
         aligned(design, Table(tmp_path / "t", VALUES.T))
+
+
+@pytest.mark.parametrize("mode", ["r", "r+", "c"])
+def test_pages_that_are_given_back_keep_their_numbers(tmp_path, mode):
+    """Those of a file, also where they were changed; and those of a private copy, which no file has."""
+    np.save(tmp_path / "a.npy", VALUES)
+    array = np.load(tmp_path / "a.npy", mmap_mode=mode)
+    expected = VALUES.copy()
+    if mode != "r":
+        array[1] = expected[1] = 7
+    for part in (array, array[2:], np.asarray(array).T):
+        release(part)
+        np.testing.assert_array_equal(array, expected)
+    release(VALUES)
