@@ -1,0 +1,61 @@
+"""How Sphinx builds the documentation; ``make docs`` runs it."""
+
+import pathlib
+import shutil
+import sys
+
+HERE = pathlib.Path(__file__).parent
+ROOT = HERE.parent
+sys.path.insert(0, str(HERE / "extensions"))
+sys.path.insert(0, str(ROOT))
+
+from balson_jax import __version__
+
+# Notebooks live where users run them. Sphinx wants its sources in one folder.
+shutil.copytree(ROOT / "notebooks", HERE / "notebooks", ignore=shutil.ignore_patterns("*.py"), dirs_exist_ok=True)
+
+project = "balson_jax"
+author = "The balson_jax developers"
+project_copyright = "the balson_jax developers"
+release = version = __version__
+
+extensions = [
+    "myst_nb",
+    "sphinx.ext.autodoc",
+    "sphinx.ext.napoleon",
+    "sphinxcontrib.bibtex",
+    "sphinx_copybutton",
+    "mathml",
+]
+exclude_patterns = ["figures/*.py", "**/.ipynb_checkpoints", "notebooks/figures"]
+source_suffix = {".md": "myst-nb", ".ipynb": "myst-nb"}
+
+myst_enable_extensions = ["dollarmath", "amsmath", "deflist"]
+myst_heading_anchors = 3
+nb_execution_mode = "off"  # notebooks are shown as they are stored; tests run them
+nb_merge_streams = True
+
+autodoc_member_order = "bysource"
+autodoc_typehints = "signature"
+autodoc_typehints_format = "short"
+napoleon_google_docstring = True
+napoleon_numpy_docstring = False
+napoleon_use_ivar = True
+napoleon_use_rtype = False
+
+bibtex_bibfiles = ["references.bib"]
+bibtex_default_style = "plain"
+bibtex_reference_style = "author_year"
+
+copybutton_prompt_text = ">>> |\\.\\.\\. |\\$ "
+copybutton_prompt_is_regexp = True
+
+html_theme = "furo"
+html_title = f"balson_jax {release}"
+html_extra_path = ["llms.txt"]
+html_static_path = ["_static"]
+html_css_files = ["balson.css"]
+html_copy_source = True
+html_show_sphinx = False
+
+html_theme_options = {"navigation_with_keys": True}
