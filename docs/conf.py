@@ -4,6 +4,8 @@ import pathlib
 import shutil
 import sys
 
+from docutils import nodes
+
 HERE = pathlib.Path(__file__).parent
 ROOT = HERE.parent
 sys.path.insert(0, str(HERE / "extensions"))
@@ -59,3 +61,16 @@ html_copy_source = True
 html_show_sphinx = False
 
 html_theme_options = {"navigation_with_keys": True}
+
+
+def trim(_app, doctree):
+    """Drop the empty line that doctest needs before a closing fence."""
+    for block in doctree.findall(nodes.literal_block):
+        if block.rawsource == block.astext():
+            block.rawsource = block.rawsource.rstrip()
+            block[:] = [nodes.Text(block.rawsource)]
+
+
+def setup(app):
+    """Register what pages go through after they are read."""
+    app.connect("doctree-read", trim)

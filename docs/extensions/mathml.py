@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from docutils import nodes
@@ -20,15 +21,24 @@ def choose(_: Any, config: Any) -> None:
     config.html_math_renderer = "mathml"
 
 
+NAMED = re.compile(r"<mi>(ln|exp|max|min|sign|tr)</mi>(?=<m(?:i|sub|sup|subsup|frac|sqrt)\b)")
+"""A function's name right before its argument, between which the converter leaves no space."""
+
+
+def formula(text: str, display: str) -> str:
+    """Return a formula as MathML."""
+    return NAMED.sub(r'<mi>\1</mi><mspace width="0.17em"></mspace>', convert(text, display=display))
+
+
 def visit_inline(translator: Any, node: nodes.math) -> None:
     """Write a formula within a line."""
-    translator.body.append(convert(node.astext(), display="inline"))
+    translator.body.append(formula(node.astext(), "inline"))
     raise nodes.SkipNode
 
 
 def visit_block(translator: Any, node: nodes.math_block) -> None:
     """Write a displayed formula, with its number if it has a label."""
     translator.body.append(translator.starttag(node, "div", CLASS="math-block"))
-    translator.body.append(convert(node.astext(), display="block"))
+    translator.body.append(formula(node.astext(), "block"))
     translator.body.append("</div>\n")
     raise nodes.SkipNode

@@ -2,8 +2,8 @@
 
 Each stage installs the wheel into a clean virtual environment in a temporary folder, outside of the checkout:
 
-- ``sizes``: the wheel is below its limit, and importing the package costs little more than importing JAX;
-- ``alone``: without extras it works, and what needs an extra names it;
+- ``alone``: without extras it works, and what needs an extra names it; the wheel is below its limit, and importing the
+  package costs little more than importing JAX;
 - ``sdist``: the source distribution builds a wheel with the same files;
 - ``extras``: each extra alone is enough for what it is for;
 - ``oldest``: the oldest versions that ``pyproject.toml`` claims work;
@@ -28,7 +28,7 @@ SLOWEST_IMPORT = 1.2
 """Largest ratio of processor time to import the package to that of importing JAX."""
 
 IMPORTS = 7
-CPU = "import resource, {0}; used = resource.getrusage(resource.RUSAGE_SELF); print(used.ru_utime + used.ru_stime)"
+CPU = "import resource; {0}; used = resource.getrusage(resource.RUSAGE_SELF); print(used.ru_utime + used.ru_stime)"
 
 
 class Environment:
@@ -51,32 +51,24 @@ class Environment:
     def install(self, wheel: pathlib.Path, *more: object, extra: str = "") -> None:
         """Install the wheel."""
         what = f"{wheel}[{extra}]" if extra else str(wheel)
-        self.run("-m", "pip", "install", "--quiet", what, *more)
+        self.run("-m", "pip", "install", "--quiet", "--no-compile", what, *more)
 
 
-def sizes(wheel: pathlib.Path, folder: pathlib.Path) -> str:
-    """Check the size of the wheel, and the time of the import."""
+def alone(wheel: pathlib.Path, folder: pathlib.Path) -> str:
+    """Use the wheel without extras; check its size, and the time of the import."""
     size = wheel.stat().st_size
     assert size <= LARGEST_WHEEL, f"{wheel.name} has {size:,} bytes, more than {LARGEST_WHEEL:,}"
     environment = Environment(folder)
     environment.install(wheel)
+    told = environment.run(HERE / "plain.py")
     times: dict[str, list[float]] = {"jax": [], "balson_jax": []}
-    for number in range(IMPORTS + 1):
+    for _ in range(IMPORTS):
         for name, own in times.items():
-            used = float(environment.run("-c", CPU.format(name)))
-            if number:  # the first reads the files from the disk
-                own.append(used)
+            own.append(float(environment.run("-c", CPU.format(f"import {name}"))))
     ratio = statistics.median(times["balson_jax"]) / statistics.median(times["jax"])
     assert ratio <= SLOWEST_IMPORT, f"import balson_jax takes {ratio:.2f} times as long as import jax"
-    told = f"import balson_jax / import jax = {ratio:.2f} in processor time (at most {SLOWEST_IMPORT})"
-    return f"wheel {size:,} bytes (at most {LARGEST_WHEEL:,}); {told}"
-
-
-def alone(wheel: pathlib.Path, folder: pathlib.Path) -> str:
-    """Use the wheel without extras."""
-    environment = Environment(folder)
-    environment.install(wheel)
-    return environment.run(HERE / "plain.py")
+    imports = f"import balson_jax / import jax = {ratio:.2f} in processor time (at most {SLOWEST_IMPORT})"
+    return f"wheel {size:,} bytes (at most {LARGEST_WHEEL:,}); {imports}; {told}"
 
 
 def sdist(wheel: pathlib.Path, folder: pathlib.Path) -> str:
@@ -116,8 +108,8 @@ def newest(wheel: pathlib.Path, folder: pathlib.Path) -> str:
     return environment.run(HERE / "plain.py")
 
 
-STAGES = {function.__name__: function for function in (sizes, alone, sdist, extras, oldest, newest)}
-QUICK = ("sizes", "alone")
+STAGES = {function.__name__: function for function in (alone, sdist, extras, oldest, newest)}
+QUICK = ("alone", "sdist")
 
 
 def main() -> None:
