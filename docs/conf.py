@@ -71,6 +71,23 @@ def trim(_app, doctree):
             block[:] = [nodes.Text(block.rawsource)]
 
 
+PLAIN = {}
+
+
+def keep_plain(_app, what, name, _object, _options, lines):
+    """Remember the docstring of an attribute: Napoleon takes what stands before its first colon for a type."""
+    if what in ("attribute", "property"):
+        PLAIN[name] = list(lines)
+
+
+def restore_plain(_app, _what, name, _object, _options, lines):
+    """Put it back."""
+    if name in PLAIN:
+        lines[:] = PLAIN.pop(name)
+
+
 def setup(app):
-    """Register what pages go through after they are read."""
+    """Register what docstrings and pages go through."""
+    app.connect("autodoc-process-docstring", keep_plain, priority=400)
+    app.connect("autodoc-process-docstring", restore_plain, priority=600)
     app.connect("doctree-read", trim)
