@@ -13,10 +13,13 @@ Each stage installs the wheel into a clean virtual environment in a temporary fo
 from __future__ import annotations
 
 import argparse
+import os
 import pathlib
+import shutil
 import statistics
 import subprocess
 import sys
+import tarfile
 import tempfile
 import time
 import zipfile
@@ -32,10 +35,15 @@ CPU = "import resource; {0}; used = resource.getrusage(resource.RUSAGE_SELF); pr
 
 
 class Environment:
-    """A clean virtual environment."""
+    """A clean virtual environment, made by uv if that is installed, which is several times faster, or else by pip."""
 
     def __init__(self, folder: pathlib.Path) -> None:
         self.folder = folder
+        beside = str(pathlib.Path(sys.executable).parent)
+        self.uv = shutil.which("uv", path=os.pathsep.join([beside, os.environ["PATH"]]))
+        if self.uv:
+            subprocess.run([self.uv, "venv", "--quiet", "--python", sys.executable, folder], check=True)
+            return
         subprocess.run([sys.executable, "-m", "venv", folder], check=True)
         self.run("-m", "pip", "install", "--quiet", "--upgrade", "pip")
 
@@ -50,8 +58,12 @@ class Environment:
 
     def install(self, wheel: pathlib.Path, *more: object, extra: str = "") -> None:
         """Install the wheel."""
-        what = f"{wheel}[{extra}]" if extra else str(wheel)
-        self.run("-m", "pip", "install", "--quiet", "--no-compile", what, *more)
+        what = f"balson_jax[{extra}] @ {wheel.as_uri()}" if extra else str(wheel)
+        if self.uv:
+            python = self.folder / "bin" / "python"
+            subprocess.run([self.uv, "pip", "install", "--quiet", "--python", python, what, *more], check=True)
+        else:
+            self.run("-m", "pip", "install", "--quiet", "--no-compile", what, *more)
 
 
 def alone(wheel: pathlib.Path, folder: pathlib.Path) -> str:
@@ -74,9 +86,12 @@ def alone(wheel: pathlib.Path, folder: pathlib.Path) -> str:
 def sdist(wheel: pathlib.Path, folder: pathlib.Path) -> str:
     """Build a wheel of the source distribution, and compare its files."""
     (source,) = wheel.parent.glob("*.tar.gz")
-    environment = Environment(folder / "environment")
-    environment.run("-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", folder, source)
-    (built,) = folder.glob("*.whl")
+    with tarfile.open(source) as archive:
+        archive.extractall(folder, filter="data")
+    (unpacked,) = folder.iterdir()
+    command = [sys.executable, "-m", "build", "--wheel", "--outdir", str(folder / "built"), str(unpacked)]
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+    (built,) = (folder / "built").glob("*.whl")
     names = [set(zipfile.ZipFile(path).namelist()) for path in (wheel, built)]
     assert names[0] == names[1], names[0] ^ names[1]
     assert any(name.endswith("py.typed") for name in names[0])
@@ -104,7 +119,7 @@ def oldest(wheel: pathlib.Path, folder: pathlib.Path) -> str:
 def newest(wheel: pathlib.Path, folder: pathlib.Path) -> str:
     """Use the newest versions."""
     environment = Environment(folder)
-    environment.install(wheel, "--upgrade", "--upgrade-strategy", "eager")
+    environment.install(wheel, "--upgrade")
     return environment.run(HERE / "plain.py")
 
 
