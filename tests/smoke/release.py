@@ -50,7 +50,9 @@ class Environment:
     def run(self, *arguments: object) -> str:
         """Run Python there, outside of the checkout; return what it printed."""
         command = [str(self.folder / "bin" / "python"), *map(str, arguments)]
-        found = subprocess.run(command, cwd=self.folder, capture_output=True, text=True, check=False)
+        # Bytecode is written, as for users, and nothing of the checkout is on the path.
+        own = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+        found = subprocess.run(command, cwd=self.folder, env=own, capture_output=True, text=True, check=False)
         if found.returncode:
             shown = " ".join(command)
             raise SystemExit(f"{shown}\nfailed with {found.returncode}:\n{found.stdout}\n{found.stderr}")
@@ -63,7 +65,7 @@ class Environment:
             python = self.folder / "bin" / "python"
             subprocess.run([self.uv, "pip", "install", "--quiet", "--python", python, what, *more], check=True)
         else:
-            self.run("-m", "pip", "install", "--quiet", "--no-compile", what, *more)
+            self.run("-m", "pip", "install", "--quiet", what, *more)
 
 
 def alone(wheel: pathlib.Path, folder: pathlib.Path) -> str:
