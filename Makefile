@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 JOBS ?= auto
 
-.PHONY: demo bench test test-all lint types format clean
+.PHONY: demo bench test test-all docs figures dist lint types format clean
 
 demo: $(VENV)/.cli  ## the paper's experiment: 100 data sets, seven methods; prints tables, writes balson_paper/
 	$(BIN)/balson paper
@@ -17,6 +17,19 @@ test: $(VENV)/.test  ## the test suite without the long statistical tests
 
 test-all: $(VENV)/.test  ## every test
 	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder
+
+docs: $(VENV)/.docs  ## these pages, in build/docs/html: warnings are errors, links are checked, nothing is fetched
+	$(BIN)/python -m sphinx -W --keep-going --jobs auto --builder html --doctree-dir build/docs/doctrees docs build/docs/html
+	$(BIN)/python docs/check_site.py build/docs/html
+
+figures: $(VENV)/.docs  ## draws the pictures of docs/figures again, in a few minutes
+	$(BIN)/python docs/figures/draw.py
+
+dist: $(VENV)/.dist  ## wheel and sdist in dist/: metadata, size and import time; installed alone, with each extra, oldest, newest
+	rm -rf dist
+	$(BIN)/python -m build --outdir dist .
+	$(BIN)/python -m twine check --strict dist/*
+	$(BIN)/python tests/smoke/release.py dist $(if $(QUICK),--quick)
 
 lint: $(VENV)/.test
 	$(BIN)/ruff check .
@@ -45,5 +58,13 @@ $(VENV)/.test: pyproject.toml | $(VENV)/bin/python
 	$(BIN)/python -m pip install --quiet --editable ".[test]"
 	@touch $@ $(VENV)/.cli
 
+$(VENV)/.docs: pyproject.toml | $(VENV)/bin/python
+	$(BIN)/python -m pip install --quiet --editable ".[docs]"
+	@touch $@ $(VENV)/.cli
+
+$(VENV)/.dist: pyproject.toml | $(VENV)/bin/python
+	$(BIN)/python -m pip install --quiet --editable ".[dist]"
+	@touch $@
+
 clean:
-	rm -rf $(VENV) build dist .pytest_cache .ruff_cache .jax_cache
+	rm -rf $(VENV) build dist docs/notebooks .pytest_cache .ruff_cache .jax_cache

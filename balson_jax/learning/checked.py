@@ -87,8 +87,11 @@ class Check:
     def plot(self, figure: Any = None) -> Any:
         """Draw residuals by row, their correlation, and predictions of left-out rows; return the Matplotlib figure."""
         if figure is None:
-            from matplotlib.figure import Figure
-
+            try:
+                from matplotlib.figure import Figure
+            except ImportError:
+                message = "Check.plot needs matplotlib; install it with: pip install 'balson_jax[cli]'"
+                raise ImportError(message) from None
             figure = Figure(figsize=(10, 3), layout="constrained")
         by_row, lags, ranks = figure.subplots(1, 3)
         number = np.arange(self.residuals.shape[1])
