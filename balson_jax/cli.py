@@ -159,7 +159,7 @@ def bench(
     groups: Annotated[
         list[str] | None,
         typer.Argument(
-            help="Groups of benchmarks. Default: all except placebos, coverage, sparse, strong and fuzz, which take long."
+            help="Groups of benchmarks. Default: all but placebos, coverage, sparse, strong and fuzz, which take long."
         ),
     ] = None,
     quick: Annotated[bool, typer.Option("--quick", help="Use small sizes; takes about a minute.")] = False,
