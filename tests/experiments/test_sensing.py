@@ -154,9 +154,9 @@ def test_scores_count_what_they_say():
     assert sum(found) == error.size
     assert found.yes_missed == ((outcome.expected <= 0.1) & (error > 0.1)).sum()
     bins = tables.reliability([outcome])
-    assert bins.count.sum() == outcome.inclusion.size
+    assert bins.number.sum() == outcome.inclusion.size
     assert (np.abs(bins.claimed - np.arange(0.05, 1, 0.1)) < 0.02).all()
-    error = np.sqrt(bins.claimed * (1 - bins.claimed) / bins.count)
+    error = np.sqrt(bins.claimed * (1 - bins.claimed) / bins.number)
     np.testing.assert_array_less(np.abs(bins.held - bins.claimed), 4 * error)
     perfect = dataclasses.replace(outcome, error={name: 0 * own for name, own in outcome.error.items()})
     row = tables.recovery(dataclasses.replace(results, outcomes=(perfect,))).rows[0]

@@ -20,7 +20,7 @@ class Reliability(NamedTuple):
 
     claimed: np.ndarray
     held: np.ndarray
-    count: np.ndarray
+    number: np.ndarray
 
 
 class Honesty(NamedTuple):
@@ -115,7 +115,8 @@ def reliability(outcomes: Sequence[Outcome], bins: int = BINS) -> Reliability:
     count = np.bincount(place, minlength=bins)
     sums = (np.bincount(place, values, bins) for values in (claimed, present.astype(float)))
     some = np.maximum(count, 1)
-    return Reliability(*(np.where(count > 0, own / some, np.nan) for own in sums), count)
+    means = [np.where(count > 0, own / some, np.nan) for own in sums]
+    return Reliability(means[0], means[1], count)
 
 
 def reliability_table(results: Results) -> Table:
@@ -165,18 +166,21 @@ def finding(results: Results) -> str:
     for outcomes, words in ((clean, "without noise"), (noisy, "with noise")):
         if outcomes:
             ours, best = (
-                np.mean([own.mean() for own in parts])
+                float(np.mean([own.mean() for own in parts]))
                 for parts in ([own.recovered(MEAN) for own in outcomes], [own.best_other for own in outcomes])
             )
             first.append(f"{_percent(ours)} of the problems {words} (the best other method {_percent(best)})")
     counts = honesty(results.outcomes)
     missed, told = counts.yes_missed + counts.no_missed, counts.no_missed
     yes = counts.yes_recovered + counts.yes_missed
-    told, right = _percent(told / max(missed, 1)), _percent(counts.yes_recovered / max(yes, 1))
+    told = _percent(told / max(missed, 1))
+    right = "it never expects success"
+    if yes:
+        right = f"where it expects success it is right in {_percent(counts.yes_recovered / yes)}"
     return (
         f"With fewer rows than components the posterior mean under a sparse prior recovers {' and '.join(first)}. "
         f"It also tells: of {missed:,} problems that it has not recovered it says so for {told}, "
-        f"and where it expects success it is right in {right}."
+        f"and {right}."
     )
 
 
