@@ -16,7 +16,6 @@ import argparse
 import os
 import pathlib
 import shutil
-import statistics
 import subprocess
 import sys
 import tarfile
@@ -30,7 +29,7 @@ LARGEST_WHEEL = 1_000_000
 SLOWEST_IMPORT = 1.2
 """Largest ratio of processor time to import the package to that of importing JAX."""
 
-IMPORTS = 7
+IMPORTS = 9
 CPU = "import resource; {0}; used = resource.getrusage(resource.RUSAGE_SELF); print(used.ru_utime + used.ru_stime)"
 
 
@@ -79,7 +78,8 @@ def alone(wheel: pathlib.Path, folder: pathlib.Path) -> str:
     for _ in range(IMPORTS):
         for name, own in times.items():
             own.append(float(environment.run("-c", CPU.format(f"import {name}"))))
-    ratio = statistics.median(times["balson_jax"]) / statistics.median(times["jax"])
+    # Other processes slow some imports down; the fastest are the least disturbed.
+    ratio = min(times["balson_jax"]) / min(times["jax"])
     assert ratio <= SLOWEST_IMPORT, f"import balson_jax takes {ratio:.2f} times as long as import jax"
     imports = f"import balson_jax / import jax = {ratio:.2f} in processor time (at most {SLOWEST_IMPORT})"
     return f"wheel {size:,} bytes (at most {LARGEST_WHEEL:,}); {imports}; {told}"
