@@ -6,6 +6,8 @@ import dataclasses
 
 import jax
 import matplotlib
+import matplotlib.figure
+import matplotlib.pyplot
 import numpy as np
 import pytest
 from cases import DESIGN, FAST, TARGETS
