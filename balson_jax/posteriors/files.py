@@ -17,7 +17,8 @@ WORDS = "words"
 def save(path: str | os.PathLike, arrays: Mapping[str, np.ndarray], words: Mapping[str, Any]) -> None:
     """Write named arrays and JSON metadata (``words``) to one ``.npz`` file."""
     with pathlib.Path(path).open("wb") as file:
-        np.savez(file, allow_pickle=False, **arrays, **{WORDS: np.asarray(json.dumps(dict(words)))})
+        # No allow_pickle: NumPy 1.26 would store it as an array.
+        np.savez(file, **arrays, **{WORDS: np.asarray(json.dumps(dict(words)))})
 
 
 def load(path: str | os.PathLike) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
