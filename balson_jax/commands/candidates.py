@@ -42,14 +42,14 @@ class Candidates:
             own = dict(zip(options, values, strict=True))
             words = [_short(design, self.designs)] if len(self.designs) > 1 else []
             words += [_word(name, value) for name, value in own.items() if len(options[name]) > 1]
-            name = ", ".join(words) or _short(design, self.designs)
+            name = ", ".join(words) if words else _short(design, self.designs)
             if name in found:
                 raise ValueError(f"{name} was given twice; give each design and each value once")
             found[name] = dataclasses.replace(self.base, design=design, **own)
         if len(found) < 2:
             raise ValueError(
-                f"{self.designs[0]} is the only model; pass several designs before the targets, or an option several "
-                f"times, as --constraint equal --constraint at_most (also {', '.join(f'--{n}' for n in VARIED[1:])})"
+                f"{next(iter(self.designs))} is the only model; pass several designs before the targets, or an option "
+                f"several times, as --constraint equal --constraint at_most (also {', '.join(f'--{n}' for n in VARIED[1:])})"
             )
         return found
 

@@ -127,9 +127,9 @@ class Work:
         held = np.arange(count) % HELD_OUT == HELD_OUT - 1 if count >= FEWEST else np.ones(count, bool)
         self.held, self.train = held, ~held if count >= FEWEST else held
         self.wide = np.asarray(self.design, np.float64)
-        self.whole = np.isfinite(self.scale).all(1)
+        self.whole = np.asarray(np.isfinite(self.scale).all(1))
         same = self.whole.any() and (self.scale[self.whole] == self.scale[self.whole][:1]).all()
-        self.row_scale = self.scale[self.whole][0] if same else None
+        self.row_scale: np.ndarray | None = self.scale[self.whole][0] if same else None
         problem = self._taken(self.plain_template).with_targets(self.sampled)
         self.optima = np.asarray(least_squares(problem).theta, np.float64)
 
@@ -153,7 +153,9 @@ class Work:
 
     def design_of(self, state: State) -> np.ndarray:
         """Return the design with what has been learned about it, ``(N, P)``."""
-        return self.wide if state.correction is None else state.correction.corrected / self.row_scale[:, None]
+        if state.correction is None or self.row_scale is None:
+            return self.wide
+        return state.correction.corrected / self.row_scale[:, None]
 
     def residuals(self, theta: np.ndarray, design: np.ndarray | None = None) -> np.ndarray:
         """Return residuals of the sampled problems at theta ``(..., B, P)``, in units of the rows' weights."""
@@ -184,7 +186,7 @@ class Work:
     def corrected(self, number: int, found: Posterior, state: State) -> State | None:
         """Return a state whose design is corrected, or corrected further; ``None`` if the data don't ask for it."""
         correction = self._uncorrected(state) if state.correction is None else state.correction
-        if correction is None or state.covariance is None:
+        if correction is None or state.covariance is None or self.row_scale is None:
             return None
         draws, good = self._drawn(number, found), self._learns_from(found) & self.whole
         levels = np.ones(len(good)) if found.noise is None else np.asarray(found.noise.mean, np.float64)
@@ -219,11 +221,11 @@ class Work:
         rows = covariances.rows_only(residuals)
         if self.kind == "rows":
             return rows
-        same_rows = self.row_scale is not None and bool(self.whole[self.train].all())
-        design = self.wide * self.row_scale[:, None] if same_rows else self.wide
+        same_rows = bool(self.whole[self.train].all())
+        design = self.wide * self.row_scale[:, None] if same_rows and self.row_scale is not None else self.wide
         start = covariances.with_components(rows, design, self.optima[self.train], self.coordinates)
         basis = self._outside(design)
-        if not same_rows or basis.shape[1] < 2:
+        if self.row_scale is None or not same_rows or basis.shape[1] < 2:
             moment = covariances.second_moment(residuals, start)
             return start.fitted(moment, len(residuals), covariances.FIRST_STEPS)
         # Any point of the simplex serves: differences of points have no part outside the span.
