@@ -49,7 +49,8 @@ class Candidates:
         if len(found) < 2:
             raise ValueError(
                 f"{next(iter(self.designs))} is the only model; pass several designs before the targets, or an option "
-                f"several times, as --constraint equal --constraint at_most (also {', '.join(f'--{n}' for n in VARIED[1:])})"
+                f"several times, as --constraint equal --constraint at_most "
+                f"(also {', '.join(f'--{name}' for name in VARIED[1:])})"
             )
         return found
 
