@@ -142,7 +142,7 @@ def test_the_command_prints_and_writes_everything(kind, tmp_path, monkeypatch, r
 )
 def test_the_command_refuses_what_makes_no_sense(arguments, message):
     outcome = CliRunner().invoke(cli.app, ["paper", *arguments])
-    assert outcome.exit_code == 2
+    assert outcome.exit_code == 1
     assert message in outcome.output
 
 
