@@ -8,14 +8,14 @@ all is extrapolated.
 from __future__ import annotations
 
 import json
-import os
-import subprocess
 import sys
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import numpy as np
+
+from .fresh import in_a_process
 
 if TYPE_CHECKING:
     from .report import Result
@@ -111,7 +111,7 @@ def run(quick: bool) -> Result:
 
     rows, notes, targets, placebos = [], [], [], REGIONS - 1
     for prior in ("flat",) if quick else PRIORS:
-        ours, nuts = _in_a_process("balson", prior), _in_a_process("nuts", prior, FITTED[quick])
+        ours, nuts = in_a_process("placebos", "balson", prior), in_a_process("placebos", "nuts", prior, FITTED[quick])
         all_cpu, all_wall = (nuts[kind][0] + (placebos - 1) * np.mean(nuts[kind][1:]) for kind in ("cpu", "wall"))
         each = float(np.mean(nuts["cpu"][1:]))
         rows += [
@@ -138,16 +138,6 @@ def _difference(ours: dict, nuts: dict) -> float:
 
 
 CONTENDERS: dict[str, Callable[..., dict]] = {"balson": _balson, "nuts": _nuts}
-
-
-def _in_a_process(name: str, *arguments: str | int) -> dict:
-    """Run one contender in a fresh process, and return what it prints."""
-    own = {key: value for key, value in os.environ.items() if key != "JAX_COMPILATION_CACHE_DIR"}
-    command = [sys.executable, "-m", "benchmarks.placebos", name, *map(str, arguments)]
-    done = subprocess.run(command, env=own, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise RuntimeError(f"{name}: {done.stderr.strip().splitlines()[-1]}")
-    return json.loads(done.stdout.splitlines()[-1])
 
 
 def plot(result: Result, figure) -> None:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -17,6 +16,8 @@ STARTED = time.perf_counter()
 """Near the start of the interpreter: nothing but the standard library has been imported."""
 
 import numpy as np
+
+from .fresh import in_a_process
 
 if TYPE_CHECKING:
     from .report import Result
@@ -193,7 +194,7 @@ def run(quick: bool) -> Result:
 
     left_out = "balson, scene" if quick else "balson, small scene"
     names = [name for name in CONTENDERS if name != left_out]
-    rows = [[name, *step] for name in names for step in _in_a_process(name)]
+    rows = [[name, *step] for name in names for step in in_a_process("waiting", name)]
     table = Table(
         f"One problem has {ROWS} rows and K = {PARAMS}, its noise is unknown; each contender in a fresh process",
         COLUMNS,
@@ -212,16 +213,6 @@ def run(quick: bool) -> Result:
             Target("other batches: seconds of compiling", sum(row[3] for row in later), 0.5, at_least=False),
         ],
     )
-
-
-def _in_a_process(name: str) -> list[list]:
-    """Run one contender in a fresh process; return its steps."""
-    own = {key: value for key, value in os.environ.items() if key != "JAX_COMPILATION_CACHE_DIR"}
-    command = [sys.executable, "-m", "benchmarks.waiting", name]
-    done = subprocess.run(command, env=own, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise RuntimeError(f"{name}: {done.stderr.strip().splitlines()[-1]}")
-    return json.loads(done.stdout.splitlines()[-1])
 
 
 def plot(result: Result, figure) -> None:
