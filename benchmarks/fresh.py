@@ -10,7 +10,7 @@ from typing import Any
 
 
 def in_a_process(module: str, name: str, *arguments: str | int) -> Any:
-    """Run one contender of a module of benchmarks, without compiled programs on disk; return the JSON that it prints."""
+    """Run one contender of a module here, without compiled programs on disk; return the JSON that it prints."""
     own = {key: value for key, value in os.environ.items() if key != "JAX_COMPILATION_CACHE_DIR"}
     command = [sys.executable, "-m", f"benchmarks.{module}", name, *map(str, arguments)]
     done = subprocess.run(command, env=own, capture_output=True, text=True, check=False)
