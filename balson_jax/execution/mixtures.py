@@ -93,6 +93,7 @@ def _mixed(
     return dataclasses.replace(
         first,
         **mixing.diagnostics(found, matters),
+        **mixing.present(found),
         status=mixing.status(found, matters) | verdict(ess),
         ess=ess,
         log_evidence=jnp.where(known, total, jnp.nan),
@@ -148,6 +149,16 @@ class _Mixing(NamedTuple):
         std_stderr = jnp.where(some, jnp.sqrt(of_variance) / (2 * jnp.where(some, std, 1)), 0)
         limit = jnp.where(of_weights > 0, jnp.square(std) / jnp.where(of_weights > 0, of_weights, 1), jnp.inf)
         return jnp.sqrt(of_draws + of_weights), std_stderr, limit.min(-1)
+
+    def present(self, found: Posterior) -> dict[str, jax.Array]:
+        """Return the probabilities of inclusion and their errors, where they are known."""
+        if found.present is None:
+            return {}
+        mean, moved = self.mean(found.present), (self.weights * self.errors)[..., None]
+        squares = jnp.square(self.weights[..., None] * found.present_stderr) + jnp.square(
+            moved * (found.present - mean)
+        )
+        return {"present": mean, "present_stderr": jnp.sqrt(squares.sum(0))}
 
     def alpha(self, alphas: jax.Array, rule: dirichlet.MatchRule) -> jax.Array:
         """Return the concentrations of the Dirichlet that approximates a mixture of Dirichlets."""

@@ -155,3 +155,19 @@ def test_what_is_refused():
         balson.CommonConcentration(num=1)
     with pytest.raises(ValueError, match='prior="estimate" doesn\'t go with an UncertainDesign'):
         balson.linear_problem(balson.UncertainDesign(DESIGN, std=0.1), TARGETS[0], prior="estimate")
+
+
+@pytest.mark.slow
+def test_inclusion_is_that_of_the_mixture():
+    """Ten components: probabilities from all draws are those of the values of the grid, by their weights."""
+    rng = np.random.default_rng(0)
+    design = rng.random((12, 10)).astype(np.float32)
+    target = (design @ np.r_[0.6, 0.4, np.zeros(8)] + 0.1 * rng.normal(size=12)).astype(np.float32)
+    own = balson.CommonConcentration(0.1, 1.0, 3)
+    mixed = balson.fit(KEY, balson.linear_problem(design, target, noise=0.1, prior=own), METHOD)
+    priors = np.broadcast_to(own.values()[:, None], (3, 10)).astype(np.float32)
+    parts = balson.fit(KEY, balson.linear_problem(design, target, noise=0.1, prior=priors), METHOD)
+    weights = np.asarray(mixed.concentration.weights)
+    np.testing.assert_allclose(mixed.present, weights @ np.asarray(parts.present), rtol=1e-3, atol=1e-5)
+    assert not np.allclose(mixed.present, parts.present[0], atol=1e-3)
+    assert (mixed.present_stderr > 0).any()
