@@ -6,6 +6,7 @@ compiled by a thread while the first is traced, compiled and run.
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -31,16 +32,13 @@ def compile_ahead(program: Any, *args: Any) -> Callable[[], None]:
     is left to that call.
     """
     lowered = program.trace(*args).lower()
-    x64 = jax.config.jax_enable_x64  # type: ignore[attr-defined]
 
     def compiled() -> None:
-        with jax.enable_x64(x64):  # contexts belong to threads
-            try:
-                lowered.compile()
-            except Exception:
-                return
+        with contextlib.suppress(Exception):
+            lowered.compile()
 
-    thread = threading.Thread(target=compiled, daemon=True)
+    # No daemon: the interpreter must not end while the compiler works.
+    thread = threading.Thread(target=compiled)
     thread.start()
     return thread.join
 
