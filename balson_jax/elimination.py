@@ -1,8 +1,8 @@
 """Small systems of linear equations in batches: loops over columns, each step vectorised over the batch.
 
-For matrices of a few rows this is faster on a CPU than one call of LAPACK for each, and it can't block. jaxlib 0.10
-spreads a batch of LAPACK calls over the threads that run the program, and waits for them: where as many programs, or
-independent parts of one, do so at the same time as there are threads, they wait for each other for ever.
+LAPACK takes matrices one by one, and batches of its calls can block on a CPU: jaxlib 0.10 spreads them over the threads
+that run the program, and waits for them. Where as many programs, or independent parts of one, do so at the same time as
+there are threads, they wait for each other for ever.
 """
 
 from __future__ import annotations

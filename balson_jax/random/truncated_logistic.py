@@ -1,8 +1,8 @@
 """Draws close to those of a truncated normal distribution, with quantiles and densities in closed form.
 
-A proposal need not be normal; its density must be known. The logistic distribution has a closed form for both, which
-costs a tenth of what truncated normal quantiles cost (see ``truncated_normal``), and its tails are heavier, which keeps
-weights bounded. It is matched to the standard normal distribution where the density of the interval is largest, at
+A proposal need not be normal; its density must be known. The logistic distribution has a closed form for both, where
+truncated normal quantiles take iterations (see ``truncated_normal``), and its tails are heavier, which keeps weights
+bounded. It is matched to the standard normal distribution where the density of the interval is largest, at
 distance n from zero: with scale ``s = 1 / sqrt(n^2 + CURVATURE)`` and ``tanh(z0 / 2) = n s``, where z0 is the
 standardised place, its log-density has the slope ``-n``, and for ``CURVATURE = 2`` the curvature -1. So it becomes the
 exponential distribution far in the tail, as the normal one does. ``CURVATURE = 2.9`` leaves the most effective draws:
