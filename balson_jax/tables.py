@@ -1,7 +1,7 @@
 """Users' tables: DataFrames and Series of pandas and polars, arrays of xarray, read into arrays and labels.
 
-They are told by what they offer, and none of these packages is imported. In a design, rows are observations and columns
-components. In a target, rows are observations and columns are targets, as is usual in tables: a batch is its
+They are recognised by their attributes, and none of these packages is imported. In a design, rows are observations and
+columns components. In a target, rows are observations and columns are targets, as is usual in tables: a batch is its
 transpose. Rows of a target that have names are put into the design's order.
 """
 

@@ -24,10 +24,11 @@ TYPICAL_ROUNDING = 1 / 32
 """Typical rounding errors of residuals as a share of their bound, eight units in the last place of the data."""
 
 DOMINATED_NATS = 5.0
-"""The prior dominates where the mean loses this many nats more than one for each component that data can tell ..."""
+"""The prior dominates if two things hold. The mean loses more nats than one for each component that the data
+determine, plus this number. And the ratio below is exceeded."""
 
 DOMINATED_RATIO = 1.5
-"""... and its residuals are larger than the least by this factor."""
+"""The residuals at the mean are larger than the least ones by more than this factor."""
 
 NUISANCE_STREAM = 0x6E756973
 """Folded into the key for draws of nuisance coefficients, so that their random numbers are not the sampler's."""
@@ -148,8 +149,8 @@ def _rounding_errors(target: Target, theta: Moment) -> jax.Array:
 def _residuals(target: Target, mean: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
     """Return root mean squares of residuals at the mean and at best, and whether the prior outweighs the data.
 
-    Data that tell ``min(K - 1, N)`` components leave a mean that loses half a nat for each of them. If it loses far
-    more, a noise of unknown level has grown to make room for the prior.
+    The data determine ``min(K - 1, N)`` components. The mean is expected to lose half a nat for each of them. If it
+    loses far more, a noise of unknown level has grown to make room for the prior.
     """
     half_square, base = target.half_square(mean[:, :, None])[:, 0], target.least_half_square
     # Rounding may leave a perfect fit a little below zero.

@@ -52,7 +52,7 @@ def _can_climb(key: jax.Array, problem: Problem, placement: Placement | None) ->
 
 
 _UNPROMISING = Outlook(np.zeros(1), np.full(1, np.nan), np.full(1, np.nan), np.array([""]))
-"""A problem that a first rung tries only if it tries all."""
+"""The outlook of a hopeless problem. A first rung that tries even this one tries all, and can be compiled ahead."""
 
 
 class _Climb:

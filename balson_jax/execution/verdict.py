@@ -17,7 +17,8 @@ BEYOND_REMEDY = Status.IMPROPER | Status.ROUNDING
 """Troubles that no sampler cures."""
 
 SPREAD_ERROR = 1.5
-"""A relative error of a standard deviation above this over the root of the draws asked for sends a problem on."""
+"""A problem goes on to the next rung if some standard deviation has a relative error above this number divided by the
+root of ``target_ess``."""
 
 
 class Verdict(NamedTuple):
@@ -43,8 +44,8 @@ def judge(part: Posterior, rung: Rung, target_ess: float) -> Verdict:
 def _knows_spread(part: Posterior, target_ess: float) -> Any:
     """Return for which problems standard deviations are known as well as so many effective draws would tell them.
 
-    Weights that go with squared deviations leave the spread less certain than the effective number says. No method
-    knows a spread better than to the last digit of the mean.
+    If weights are correlated with squared deviations, the spread is less certain than the number of effective draws
+    says. No method knows a spread better than to the last digit of the mean.
     """
     last_digit = float(np.finfo(part.mean.dtype).eps) * abs(part.mean)
     relative = SPREAD_ERROR / math.sqrt(target_ess) * part.std

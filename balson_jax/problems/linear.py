@@ -66,9 +66,9 @@ class LinearProblem(Problem):
         return [2, 1, 1, 0, 0, 0, 0, *noise, 1, *([] if self.nuisance is None else Coefficients.event_ndims)]
 
     def canonical(self) -> Self:
-        """Return the problem with K rows, or the next power of two, those that are missing zero.
+        """Return the problem with rows of zeros added: to K rows, or to a power of two if that is fewer.
 
-        The shapes then depend on K alone, but for problems with fewer rows than components.
+        The shapes then depend on K alone, except for problems with fewer rows than components.
         """
         num_rows = self.factor.shape[-2]
         missing = min(self.num_components, 1 << (num_rows - 1).bit_length()) - num_rows
@@ -189,10 +189,10 @@ def linear_problem(
       constraint: ``"equal"`` (theta >= 0 of sum C), ``"at_most"`` (theta >= 0, a sum of at most C), ``"signed"``
         (``sum(|theta|) <= C``, as theta is the difference of two nonnegative parts that together sum to C),
         ``"signed_at_most"`` (the parts sum to at most C), or a ``Constraint``. See ``problems.constraints``.
-      noise: ``"estimate"`` integrates an unknown level out under the scale-invariant prior, an ``InverseGamma`` under
-        that one. Or the standard deviation: a number, one per problem (the batch's shape), or one per row (ending in an
-        axis of length N; a 1-D array that could be either is refused). Or ``Correlated``, with a covariance. Or a
-        ``Noise`` of your own.
+      noise: ``"estimate"`` integrates an unknown level out under the scale-invariant prior. An ``InverseGamma`` is
+        another prior for the level. Or the standard deviation: a number, one per problem (the batch's shape), or one
+        per row (ending in an axis of length N; a 1-D array that could be either is refused). Or ``Correlated``, with a
+        covariance. Or a ``Noise`` of your own.
       prior: concentrations of the Dirichlet prior on omega, which is theta / total (and more, if signed or with a
         slack; see ``problems.constraints``). 1 is flat, less favours few large components, more favours equal ones. A
         number, one per parameter (ending in an axis of length P; with a signed constraint for both signs alike, or 2 P

@@ -18,21 +18,36 @@ Missing = Literal["raise", "drop"]
 """Whether a NaN in a target raises ``ValueError`` or drops its row. Inside a trace the first ends in a status."""
 
 
-def kept_rows(target: jax.Array, event: tuple[int, ...], mask: jax.Array | None, missing: Missing) -> jax.Array | None:
-    """Return which rows of targets ``(..., *event)`` count, by mask and missing values; ``None`` if all do."""
-    # Rows that the mask drops may hold anything.
-    shown = target if mask is None else jnp.where(mask, target, 0)
+def kept_rows(
+    target: jax.Array, event: tuple[int, ...], counts: jax.Array | None, missing: Missing
+) -> jax.Array | None:
+    """Return which rows of targets ``(..., *event)`` count, or ``None`` if all do.
+
+    ``counts`` has the rows that mask and weights leave. Rows with missing values may leave too.
+    """
+    _require_finite(target, counts, missing)
     if missing == "raise":
-        remedy = "remove or replace that row, or pass missing='drop' if NaN means missing"
-        validation.require_finite("target", shown, remedy)
-        return mask
-    validation.require_finite("target", jnp.where(jnp.isnan(shown), 0, shown), "missing='drop' drops NaN only")
+        return counts
     present = ~jnp.isnan(target)
-    kept = present if mask is None else mask & present
+    kept = present if counts is None else counts & present
     is_batch = target.ndim > len(event)
     if not is_batch or not validation.is_concrete(kept) or not kept.any():
         require_rows(kept, event, "target", "missing values leave no row")
     return kept  # one target of a batch may have none: its status says so
+
+
+def _require_finite(target: jax.Array, counts: jax.Array | None, missing: Missing) -> None:
+    """Raise ``ValueError`` at a number of a known target that is not finite, in a row that counts."""
+    shown = validation.known(target)
+    rows = None if counts is None else validation.known(counts)
+    if shown is None or (counts is not None and rows is None):
+        return
+    shown = shown if rows is None else np.where(rows, shown, 0)
+    if missing == "raise":
+        remedy = "remove or replace that row, or pass missing='drop' if NaN means missing"
+        validation.require_finite("target", shown, remedy)
+    else:
+        validation.require_finite("target", np.where(np.isnan(shown), 0, shown), "missing='drop' drops NaN only")
 
 
 def require_rows(kept: jax.Array, event: tuple[int, ...], name: str, trouble: str) -> None:

@@ -96,10 +96,9 @@ class RowRules(Batched):
         def flat(array):
             return array.reshape(*array.shape[: array.ndim - len(self.event)], count)
 
-        kept = missing_rows.kept_rows(target, self.event, self.mask, self.missing)
+        kept = missing_rows.kept_rows(target, self.event, _counting(self.mask, self.weights), self.missing)
         scale, log_volume = None, jnp.zeros((), dtype)
         if self.weights is not None:
-            kept = self.weights > 0 if kept is None else kept & (self.weights > 0)
             positive = jnp.where(kept, self.weights, 1)
             # Inside a trace a bad weight is not refused; it must not pass for a row that is left out.
             positive = jnp.where(self.weights >= 0, positive, jnp.nan)
@@ -168,8 +167,7 @@ def read(
     if weights is not None:
         weights = _row_array("weights", validation.float_array("weights", weights, dtype), event, batch)
         validation.require_nonnegative("weights", weights)
-        counts = weights > 0 if mask is None else mask & (weights > 0)
-        missing_rows.require_rows(counts, event, "weights", "all-zero weights leave no row")
+        missing_rows.require_rows(_counting(mask, weights), event, "weights", "all-zero weights leave no row")
     noise, covariance, cholesky = noise_arguments.split(noise)
     level, per_row = noise_arguments.level_of(noise, event, batch, dtype)
     covariance, cholesky = noise_arguments.matrices(covariance, cholesky, math.prod(event), batch, dtype)
@@ -180,6 +178,13 @@ def _without_leading_ones(array: jax.Array, event_ndim: int) -> jax.Array:
     """Return an array that all problems share without axes for a batch of ones."""
     own = array.shape[: array.ndim - event_ndim]
     return array.reshape(array.shape[len(own) :]) if all(size == 1 for size in own) else array
+
+
+def _counting(mask: jax.Array | None, weights: jax.Array | None) -> Any:
+    """Return which rows a mask and weights leave; ``None`` if there is neither."""
+    if weights is None:
+        return mask
+    return weights > 0 if mask is None else mask & (weights > 0)
 
 
 def _row_array(name: str, value: jax.Array, event: tuple[int, ...], batch: tuple[int, ...]) -> jax.Array:

@@ -39,8 +39,8 @@ SAFE_PARETO_K = 0.5
 """Above this k the weights have infinite variance and ESS is optimistic; try the next method."""
 
 AMPLE = 8.0
-"""Times as many effective draws as wanted make up for a larger k: the error of estimates that converge more slowly is
-still far below what was asked for. (Status must be ``OK``, so k is at most 0.7.)"""
+"""A result with this many times the wanted effective draws is safe whatever its k. Estimates converge more slowly at a
+larger k, but their error is then still far below what was asked for. (Status must be ``OK``, so k is at most 0.7.)"""
 
 FEW_DRAWS, MOST_DRAWS = 2048, 1 << 19
 MULTIPLES = 1, 4, 32
@@ -98,8 +98,8 @@ class Auto(Sampler):
     be below 0.5, unless there are 24 times as many effective draws as asked for; a run with few draws needs three times
     the target; and the standard deviations must be known about as well as the target asks (``posterior.std_stderr``).
     First ``TG``, with more and more draws as long as that promises enough; then ``HitAndRun``. A model may have several
-    peaks, of which ``TG`` would see one. Models, and problems with more than 64 components, begin with ``IS``, unless
-    the data are plainly too strong for it.
+    peaks, of which ``TG`` would see one. Models begin with ``IS``, and so do problems with more than 64 components,
+    unless their data are plainly too strong for it.
     ``posterior.method`` tells which was used. Problems that no method could serve are flagged in ``status``: with
     ``BUDGET`` if there were fewer effective draws than asked for.
 
@@ -201,7 +201,8 @@ def prior_share(target: Target) -> jax.Array:
     For a Gaussian prior and likelihood in d dimensions the share is the ratio of the posterior's volume to the prior's,
     times ``2^(d/2)``: with prior N(0, s^2) and weights of width t << s, ``E[w]^2 / E[w^2] = sqrt(2) t / s`` in each.
     """
-    if not target.is_linear or target.shape[1] <= MAX_GAUSSIAN:  # no method asks for it
+    # Nothing is known of models, and nothing is asked of problems that begin with TG.
+    if not target.is_linear or target.shape[1] <= MAX_GAUSSIAN:
         return jnp.ones(target.shape[0], target.prior.dtype)
     both, alone = (log_volume(part, target.full_prior) for part in (target.quadratic(), None))
     free = target.shape[1] - 1

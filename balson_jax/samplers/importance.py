@@ -128,7 +128,7 @@ def importance(
     if axes:
         gathered = lax.all_gather(parts, axes, tiled=True)
         parts = jax.tree.map(lambda leaf: leaf[: plan.replicates], gathered)
-    # A draw of the prior has the likelihood for its weight, and a mixture's at most that over the prior's share.
+    # A draw from the prior has its likelihood as weight. In a mixture the weight is at most likelihood / prior share.
     inverse_bound = jnp.where(target.unbounded, 0, proposal.prior_share if corrects else 1)
     return from_replicates(parts, target.log_peak, plan.num_draws, inverse_bound)
 

@@ -37,6 +37,7 @@ def test_a_row_of_weight_zero_is_not_there(noise):
     assert_same(fit(DESIGN, TARGETS[0], noise=noise, weights=mask.astype(float)), expected)
     assert_same(fit(DESIGN, TARGETS[0], noise=noise, mask=mask), expected)
     assert_same(fit(DESIGN, broken, noise=noise, mask=mask), expected)
+    assert_same(fit(DESIGN, broken, noise=noise, weights=mask.astype(float)), expected)
     assert_same(fit(DESIGN, broken, noise=noise, missing="drop"), expected)
     if noise == "estimate":
         found = fit(DESIGN, broken, noise=noise, missing="drop")
