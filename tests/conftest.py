@@ -27,7 +27,7 @@ LONG_EXAMPLES = {
     "balson_jax.learning.checking.check",
     "balson_jax.learning.tuning.tune",
 }
-"""Examples in docstrings that take long to compile, of functions that the README's examples call too."""
+"""Examples in docstrings that take long to compile; pages of ``docs`` have examples of these functions, too."""
 
 
 def pytest_collection_modifyitems(items):

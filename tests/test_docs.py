@@ -14,11 +14,16 @@ import balson_jax as balson
 
 DOCS = pathlib.Path(__file__).parents[1] / "docs"
 PAGES = sorted(path for path in DOCS.rglob("*.md") if "notebooks" not in path.relative_to(DOCS).parts[:-1])
+OTHERS = [DOCS.parent / name for name in ("README.md", "CONTRIBUTING.md")]
 FENCE = re.compile(r"^```(\S*)\n(.*?)^```$", re.M | re.S)
 
 
 def relative(path):
     return path.relative_to(DOCS).as_posix()
+
+
+def from_root(path):
+    return path.relative_to(DOCS.parent).as_posix()
 
 
 def sections():
@@ -58,7 +63,7 @@ def test_every_section_of_the_reference_is_a_public_name():
     assert set(SECTIONS) - others == set(balson.__all__)
 
 
-@pytest.mark.parametrize("page", PAGES, ids=relative)
+@pytest.mark.parametrize("page", [*PAGES, *OTHERS], ids=from_root)
 def test_snippets_end_before_their_fence(page):
     """A doctest reads the closing fence as output unless an empty line comes before it."""
     for kind, text in FENCE.findall(page.read_text()):
@@ -69,7 +74,7 @@ def test_snippets_end_before_their_fence(page):
             compile(text, str(page), "exec")
 
 
-@pytest.mark.parametrize("page", PAGES, ids=relative)
+@pytest.mark.parametrize("page", [*PAGES, *OTHERS], ids=from_root)
 def test_links_between_pages_lead_somewhere(page):
     prose = FENCE.sub("", page.read_text())
     for address in re.findall(r"\]\(([^)#\s]+)(?:#[^)]*)?\)", prose):
