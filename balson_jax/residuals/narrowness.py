@@ -1,9 +1,9 @@
 """How many times too narrow error bars are, from residuals: of a batch as a whole, and of each of its problems.
 
 A covariance S of the residuals with few parameters (see ``covariance``) is fitted to the part of the data that no theta
-reaches. Errors of theta then have the covariance ``D S D'`` with D the pseudo-inverse of differences of columns (the
-sandwich of White 1980), while the plain model says ``D D'`` in units of its noise level. The factor f is the root of
-the ratio of their traces. S is the likeliest under a prior ``exp(-f^2 / 2)``. A batch overrules this prior; the
+reaches. Errors of theta then have the covariance ``D S D'`` with D the pseudo-inverse of the columns less their mean
+(least squares for a fixed sum, without walls; the sandwich of Huber 1967 and White 1980), while the plain model says
+``D D'`` in units of its noise level. The factor f is the root of the ratio of their traces. S is the likeliest under a prior ``exp(-f^2 / 2)``. A batch overrules this prior; the
 residuals of a single target, which fit some smooth error by chance, do not.
 
 The problems of a batch differ. Problem i is given the covariance ``a_i (W + r_i C)`` with W the levels of rows and C
@@ -62,7 +62,7 @@ class Geometry:
     Attributes:
       columns: the design, ``(N, P)``.
       basis: of what no theta and no nuisance column reaches, orthonormal, ``(N, n)``.
-      back: the linear estimate of theta, ``(K - 1, N)``.
+      back: the linear estimate of omega for a fixed sum, ``(K, N)``.
       places: coordinates of the rows, ``(N,)``.
     """
 
@@ -88,10 +88,10 @@ def geometry(
       places: coordinates of the rows, ``(N,)``; default: their numbers.
     """
     span = None if nuisance is None else np.linalg.qr(nuisance)[0]
-    differences = lifted[:, 1:] - lifted[:, :1]
+    centred = lifted - lifted.mean(1, keepdims=True)
     if span is not None:
-        differences = differences - span @ (span.T @ differences)
-    back = np.linalg.pinv(differences, rcond=1e-6)
+        centred = centred - span @ (span.T @ centred)
+    back = np.linalg.pinv(centred, rcond=1e-6)
     places = np.arange(float(len(columns))) if places is None else places
     return Geometry(columns, covariances.outside(lifted, span), back, places)
 
@@ -111,7 +111,7 @@ def narrowness(z: np.ndarray, known: Geometry, theta: np.ndarray) -> Narrowness:
         return Narrowness(1.0, np.ones(count))
     missing = np.isnan(z)
     whole = np.logical_not(missing.any(1))
-    # A residual of zero tells no theta anything; those of the other rows stand for it.
+    # Missing residuals are set to zero. The others are scaled up to make up for them.
     share = np.sqrt(num_rows / np.maximum(num_rows - missing.sum(1, keepdims=True), 1))
     filled = np.where(whole[:, None], z, np.nan_to_num(z) * share)
     inside = filled @ known.basis
