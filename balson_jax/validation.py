@@ -94,7 +94,7 @@ def _refuse(name: str, value: np.ndarray, good: np.ndarray, remedy: str) -> None
     raise ValueError(f"{name}{where} is {value[index]!s}; {remedy}")
 
 
-def require_finite(name: str, value: jax.Array, remedy: str) -> None:
+def require_finite(name: str, value: jax.Array | np.ndarray, remedy: str) -> None:
     """Raise for the first NaN or infinity of a concrete array."""
     values = known(value)
     if values is not None:

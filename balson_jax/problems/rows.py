@@ -99,7 +99,7 @@ class RowRules(Batched):
         kept = missing_rows.kept_rows(target, self.event, _counting(self.mask, self.weights), self.missing)
         scale, log_volume = None, jnp.zeros((), dtype)
         if self.weights is not None:
-            positive = jnp.where(kept, self.weights, 1)
+            positive = self.weights if kept is None else jnp.where(kept, self.weights, 1)
             # Inside a trace a bad weight is not refused; it must not pass for a row that is left out.
             positive = jnp.where(self.weights >= 0, positive, jnp.nan)
             scale, log_volume = flat(jnp.sqrt(positive)), 0.5 * flat(jnp.log(positive)).sum(-1)
