@@ -10,8 +10,8 @@ Fit ``y = A theta + noise`` with ``theta >= 0`` and ``sum(theta) = C``, one prob
 3. Methods are the paper's ``RS``, ``IS``, ``RSIRS`` and ``ISIRS``; for strong data ``TG``, ``HitAndRun`` and
    ``Variational``; and ``Auto``, the default, which chooses for each problem.
 4. ``compare`` ranks models by their evidence, ``tune`` picks prior, total and noise by it.
-5. ``learn`` takes noise and prior from a batch of targets, so that intervals hold for real data; ``check`` tells if a
-   fit is believable.
+5. ``learn`` estimates noise and prior from a batch of targets, so that intervals hold for real data; ``check`` reports
+   whether a fit is believable.
 
 Tables of pandas, polars and xarray go in with their names, and ``posterior.to_frame()`` and its relatives come out.
 ``plot`` has pictures, ``synthetic_control`` and ``mixing`` are whole analyses, ``balson_jax.estimator`` is for

@@ -1,8 +1,8 @@
 """Small systems of linear equations in batches: loops over columns, each step vectorised over the batch.
 
-LAPACK takes matrices one by one, and batches of its calls can block on a CPU: jaxlib 0.10 spreads them over the threads
-that run the program, and waits for them. Where as many programs, or independent parts of one, do so at the same time as
-there are threads, they wait for each other for ever.
+LAPACK takes matrices one by one. On a CPU jaxlib 0.10 spreads a batch of its calls over the threads that run the
+program, and waits for them. If every thread waits, for another program or another part of this one, no thread is left
+to compute: a deadlock. The loops here do not call LAPACK.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ def solve_positive(matrix: jax.Array, sides: jax.Array) -> jax.Array:
 def triangular_factor(rows: jax.Array) -> jax.Array:
     """Return R, ``(..., K, K)``, upper triangular with a positive diagonal, such that ``R'R = rows'rows``.
 
-    The modified Gram-Schmidt process on ``(..., M, K)`` rows of full rank; R is as exact as by Householder's (Björck
-    1967).
+    The modified Gram-Schmidt process on ``(..., M, K)`` rows of full rank; R is as exact as from Householder's
+    method (Björck 1967).
     """
     count = rows.shape[-1]
     factor = jnp.zeros((*rows.shape[:-2], count, count), rows.dtype)

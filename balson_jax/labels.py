@@ -1,7 +1,7 @@
 """Names of components, rows and problems.
 
-They travel beside the arrays, outside of the pytree: a program is compiled for shapes, and other names must not compile
-it again. A transformation of JAX drops them without a word.
+They travel beside the arrays, outside of the pytree, because a program must not be compiled again for other names.
+Transformations of JAX drop them silently.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Labels:
         return dataclasses.replace(self, problems=tuple(self.problems[i] for i in np.ravel(chosen)))
 
     def fitting(self, num_params: int, batch: tuple[int, ...]) -> Labels:
-        """Return the labels without those that don't belong to so many parameters, or to a batch of this shape."""
+        """Return the labels without those that don't fit ``num_params`` parameters or a batch of this shape."""
         components, problems = self.components, self.problems
         if components is not None and len(components) != num_params:
             components = None
@@ -54,7 +54,7 @@ class Labels:
 
     @staticmethod
     def from_words(words: dict[str, list[Any]]) -> Labels:
-        """Return the labels that ``words`` tells."""
+        """Return the labels from what ``words`` returned."""
         return Labels(**{name: tuple(labels) for name, labels in words.items()})
 
 

@@ -3,7 +3,7 @@
 For a residual ``r = y - X omega`` and ``gap = max_k x_k'r - r'X omega >= 0`` the optimum is at least
 ``max(0, |r|^2 - gap)^2 / (2 |r|^2)``: for any feasible point, with residual s, ``r's >= |r|^2 - gap``, and
 ``|s| >= r's / |r|`` by Cauchy and Schwarz. So the answer carries its own certificate. The solver is in
-``targets.optimum``, for samplers need optima too.
+``targets.optimum``, because samplers need optima too.
 """
 
 from __future__ import annotations

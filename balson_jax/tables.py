@@ -23,7 +23,7 @@ AXES = {
     "total": ("problems",),
     "slack_prior": ("problems",),
 }
-"""What the entries of an option belong to; of a table with rows and columns, its rows are observations."""
+"""The axes along which the entries of an option may run. In a table with rows and columns, rows are observations."""
 
 
 class _Table(NamedTuple):
@@ -149,7 +149,7 @@ def _read_target(
 
 
 def _require_rows(argument: str, found: _Table, rows: tuple[Any, ...] | None, num_rows: int | None) -> None:
-    """Raise ``ValueError`` if a frame has another number of rows than the design, and names won't tell which."""
+    """Raise ``ValueError`` if a frame has another number of rows than the design, unless names show which."""
     count, width = found.values.shape
     turned = width == num_rows
     if num_rows in (None, count) or (found.rows is not None and rows is not None and not turned):
@@ -185,7 +185,7 @@ def _option(name: str, value: Any, labels: Labels, dim: Any) -> Any:
 
 
 def _row_dim(design: Any, target: Any) -> Any:
-    """Return the dimension of the rows of labelled arrays, or ``None`` if their places tell it."""
+    """Return the dimension of the rows of labelled arrays, or ``None`` if neither is labelled."""
     if not (is_labelled_array(design) and is_labelled_array(target)):
         one = next((value for value in (design, target) if is_labelled_array(value)), None)
         return None if one is None else one.dims[0 if one is design else -1]
@@ -239,7 +239,7 @@ def _column(argument: str, name: Any, column: Any) -> np.ndarray:
     values = column.to_numpy()
     if values.dtype.kind in "biuf":
         return values
-    kind = getattr(column.dtype, "kind", "O")  # that of nullable numbers tells what they are
+    kind = getattr(column.dtype, "kind", "O")  # nullable dtypes have the kind of their numbers
     if kind in "biuf":
         return column.to_numpy(dtype=bool) if kind == "b" else column.to_numpy(dtype=float, na_value=np.nan)
     where = argument if name is None else f"column {name!r} of {argument}"
@@ -258,7 +258,7 @@ def _order(
 ) -> np.ndarray | None:
     """Return where the wanted names stand among an argument's own, or ``None`` if they are to be taken as they stand.
 
-    Rows that are just numbered have names only beside others that are the same numbers in another order.
+    Rows that are just numbered count as named only if the names of the others are the same numbers.
     """
     if own is None or wanted is None:
         named = wanted if own is None else own

@@ -1,1 +1,1 @@
-"""Commands of the command line that have files of their own: ``balson fit`` and ``balson check``."""
+"""Commands of the command line that have files of their own: ``balson fit``, ``check`` and ``compare``."""

@@ -1,4 +1,4 @@
-"""What ``balson compare`` compares: designs, and values of options, in all combinations."""
+"""The models that ``balson compare`` ranks: designs and values of options in all combinations."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Candidates:
     """The models that are compared, which share everything but designs and some options.
 
     Attributes:
-      base: what they share; its design is the first one, and options that were given are not in it.
+      base: the settings that they share. Its design is the first one, and options in ``given`` have their defaults.
       designs: the files.
       given: the values of options that were given, by name.
     """
@@ -31,7 +31,7 @@ class Candidates:
     given: dict[str, tuple[Any, ...]]
 
     def each(self) -> dict[str, Settings]:
-        """Return the settings of each model, by a name that tells how it differs from the others.
+        """Return the settings of each model, by a name that states how it differs from the others.
 
         Raises:
           ValueError: if there are fewer than two models, or two of them are the same.
@@ -55,7 +55,7 @@ class Candidates:
         return found
 
     def require(self) -> None:
-        """Raise ``ValueError`` at an option that can't be, of any model."""
+        """Raise ``ValueError`` if an option of a model is not allowed."""
         if self.base.method.lower() == "auto" or not named(self.base.method).has_evidence:
             raise ValueError(
                 f"--method {self.base.method}: chains don't tell the evidence; pass tg, or is where the data are weak"

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 _D = Settings("", "")
 SEVERAL = "May be given several times."
-METHODS_HELP = "How to sample: tg, is, or another that tells the evidence."
+METHODS_HELP = "How to sample: tg, is, or another that estimates the evidence."
 
 Designs = Annotated[list[str], typer.Argument(help=f"Designs, each a model. {fit.DESIGN_HELP}")]
 Constraint = Annotated[list[str] | None, fit.Option(help=f"Of {', '.join(CONSTRAINTS)}. {SEVERAL}")]
@@ -54,7 +54,8 @@ def compare(
 ) -> None:
     """Rank models of the same targets by their evidence: several designs, constraints, priors, totals or noises.
 
-    Writes comparison.csv, report.html, and of an image the rasters best and weights. Exit codes as of balson fit.
+    Writes comparison.csv, report.html, and of an image the rasters best and weights. Exit codes are those of
+    balson fit.
     """
     varied = {"constraint": constraint, "prior": prior, "total": total, "noise": noise}
     shared: dict[str, Any] = {name: value for name, value in locals().items() if name in _SHARED}
@@ -83,7 +84,7 @@ _SHARED = (
 
 
 def perform(candidates: Candidates, resume: bool, overwrite: bool) -> int:
-    """Run the comparison, write to the terminal what came of it, and return the exit code."""
+    """Run the comparison, print its outcome, and return the exit code."""
     from . import comparing
 
     def run(progress: fit.Progress) -> Compared:

@@ -36,7 +36,7 @@ class Compared(NamedTuple):
       inputs: of the first model; the others have the same targets.
       comparison: of the problems that all models could fit.
       fitted: whether all models could fit a problem, ``(P,)``.
-      untrusted: how many of these have an evidence in doubt.
+      untrusted: number of these whose evidence is in doubt.
     """
 
     candidates: Candidates
@@ -47,7 +47,7 @@ class Compared(NamedTuple):
 
 
 def run(candidates: Candidates, progress: Callable[[int, int], None]) -> Compared:
-    """Do everything but the report; what an interrupted run left in the directory is not computed again."""
+    """Do everything but the report. Results that an interrupted run left in the directory are not computed again."""
     base, every, reader = candidates.base, candidates.each(), functools.cache(read)
     loaded = {name: load(settings, reader) for name, settings in every.items()}
     inputs = next(iter(loaded.values()))
@@ -100,7 +100,7 @@ def _some(found: Posterior, chosen: np.ndarray) -> Posterior:
 
 
 def _write_table(found: Compared) -> None:
-    """Write ``comparison.csv``, a line for each problem and model; nothing stands where there is no number."""
+    """Write ``comparison.csv``, a line for each problem and model; missing numbers are left empty."""
     out = found.candidates.base.out
     draft = out / "comparison.csv.draft"
     with draft.open("w", newline="", encoding="utf-8") as file:
@@ -127,7 +127,7 @@ def _text(value: float) -> str:
 
 
 def _write_rasters(found: Compared, shape: tuple[int, int]) -> None:
-    """Write the number of each pixel's best model, 0 without data, and the weights of all."""
+    """Write two rasters: the number of each pixel's best model (0 without data), and the weights of all models."""
     ranked, metadata, out = found.comparison, found.inputs.table.metadata, found.candidates.base.out
     best = np.zeros((len(found.fitted), 1), np.int32)
     best[found.fitted, 0] = 1 + ranked.log_evidence.argmax(0)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 ALLOWED = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
-"""The browser is told to load nothing."""
+"""Content security policy of the page: the browser loads nothing from elsewhere."""
 
 STYLE = """
 :root { color-scheme: light; }
@@ -44,7 +44,7 @@ pre { background: #f4f6fa; padding: .75rem; overflow-x: auto; white-space: pre-w
 
 
 def write(out: pathlib.Path, title: str, parts: Iterable[str]) -> pathlib.Path:
-    """Write ``report.html`` and return its path. It appears when it is whole."""
+    """Write ``report.html`` and return its path. The file appears only once it is complete."""
     page, draft, name = out / "report.html", out / "report.html.draft", html.escape(title)
     body = "\n".join(parts)
     draft.write_text(
@@ -85,7 +85,7 @@ def picture(figure: Figure, about: str, kind: str = "plain") -> str:
 
 
 def settings_and_versions(settings: dict[str, Any]) -> str:
-    """Return what it takes to repeat the run."""
+    """Return the settings and versions that are needed to repeat the run, as HTML."""
     import matplotlib
 
     versions = {

@@ -18,8 +18,14 @@ from .settings import Settings
 if TYPE_CHECKING:
     from .running import Run
 
-BAD_INPUT, UNTRUSTED, INTERRUPTED = 1, 2, 130
-"""Exit codes."""
+BAD_INPUT = 1
+"""Exit code for files and options that can't be used."""
+
+UNTRUSTED = 2
+"""Exit code if fits can't be trusted and ``--strict`` was given."""
+
+INTERRUPTED = 130
+"""Exit code after an interruption by the user."""
 
 _D = Settings("", "")
 Option = typer.Option
@@ -31,7 +37,7 @@ Design = Annotated[str, typer.Argument(help=f"{DESIGN_HELP} CSV, TSV, Parquet, N
 Targets = Annotated[str, typer.Argument(help=f"{TARGETS_HELP} FILE::NAME is one of several arrays.")]
 Out = Annotated[pathlib.Path, Option(file_okay=False, help="Output directory.")]
 InRows = Annotated[bool, Option("--targets-in-rows", help="Each row of TARGETS is a target.")]
-RowRule = Annotated[str, Option(help="Rows go together by names that match, those in common, or their order.")]
+RowRule = Annotated[str, Option(help="How rows are paired: match (equal names), common (names in both), or order.")]
 Header = Annotated[str, Option(help="Whether text files begin with a line of names: auto, yes or no.")]
 RowNames = Annotated[str, Option(help="Whether the first column names the rows: auto, yes or no.")]
 Total = Annotated[float, Option(help="The sum of the components.")]
@@ -130,7 +136,7 @@ def check(
 
 
 def perform(settings: Settings, resume: bool, overwrite: bool) -> int:
-    """Run a command, write to the terminal what came of it, and return the exit code."""
+    """Run a command, print its outcome, and return the exit code."""
 
     def run(progress: Progress) -> Run:
         from . import running
@@ -147,8 +153,8 @@ class Work(NamedTuple):
     Attributes:
       out: the output directory.
       again: the command that goes on after an interruption.
-      require: raises ``ValueError`` at an option that can't be.
-      run: does it; takes a function that is called with the numbers of problems done and in total.
+      require: raises ``ValueError`` if an option is not allowed.
+      run: does the work; takes a function that is called with the numbers of problems done and in total.
       finish: takes what ``run`` returned, says what was found, and returns the exit code.
     """
 
@@ -160,7 +166,7 @@ class Work(NamedTuple):
 
 
 def attempt(work: Work, resume: bool, overwrite: bool) -> int:
-    """Do the work with a progress bar, tell in words what goes wrong, and return the exit code."""
+    """Do the work with a progress bar, print errors as messages, and return the exit code."""
     told = {"done": 0, "total": 0}
     try:
         from . import running
@@ -205,7 +211,7 @@ def _finish(found: Run) -> int:
 
 
 def require_choices(settings: Settings) -> None:
-    """Raise ``ValueError`` at an option that is none of the known words, or out of range."""
+    """Raise ``ValueError`` if an option is none of the known words, or out of range."""
     known = {
         "rows": ("match", "common", "order"),
         "header": ("auto", "yes", "no"),

@@ -16,10 +16,10 @@ from ..problems.noise import NAMED
 from .settings import Settings
 
 TOGETHER = 1 << 22
-"""So many numbers are looked at together."""
+"""Number of values that are checked together, at most."""
 
 SAMPLED = 1000
-"""So many problems, evenly spaced, teach ``--learn`` and are looked at by ``--check``."""
+"""Number of problems, evenly spaced, from which ``--learn`` learns and which ``--check`` checks, at most."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -57,7 +57,7 @@ class Inputs:
         return [str(number) for number in range(start, stop)]
 
     def sample(self) -> np.ndarray:
-        """Return the numbers of some problems, evenly spaced, that have all their rows or may lack some."""
+        """Return the numbers of evenly spaced problems that have all rows; with ``missing="drop"``, at least one."""
         numbers = np.unique(np.linspace(0, self.count - 1, min(self.count, SAMPLED)).astype(int))
         values = self.take(numbers)
         if self.options["missing"] == "drop":
@@ -116,7 +116,7 @@ def _without_bad_rows(design: Table, targets: Table, options: dict[str, Any]) ->
 
 
 def _check_targets(targets: Table, settings: Settings) -> None:
-    """Look at targets that have been read anyway. Others are read later, and a gap becomes a status."""
+    """Check targets that have been read already. Others are read later, and a gap becomes a status."""
     if targets.values.dtype.kind not in "iufb":
         raise InputError(targets.path, f"holds {targets.values.dtype}, not real numbers; convert it")
     if targets.image_shape or not (targets.in_memory or targets.was_read):
@@ -160,7 +160,7 @@ def _refuse_common_column(design: Table, targets: Table) -> None:
 
 
 def _coordinates(design: Table, targets: Table) -> np.ndarray | None:
-    """Return the rows' names as numbers, such as wavelengths, if they are."""
+    """Return the rows' names as numbers, such as wavelengths, or ``None`` if they are not."""
     for names in (design.row_names, targets.row_names):
         try:
             found = np.array(names or ["none"], np.float64)
@@ -223,7 +223,7 @@ def _beside(path: pathlib.Path, settings: Settings, design: Table) -> np.ndarray
     table = read(path, header=settings.header, row_names=settings.row_names)
     rule = "order" if settings.rows == "order" else "match"
     if rule == "match" and table.row_names and design.row_names and set(design.row_names) < set(table.row_names):
-        rule = "common"  # it may tell of rows that aren't fitted
+        rule = "common"  # it may hold rows that aren't fitted
     own = aligned(design, table, rule)[1]
     _require_finite(own, "fill the gap")
     return np.asarray(own.values[:], np.float64)

@@ -19,8 +19,11 @@ from .document import new_figure, picture, table
 from .inputs import settings_as_text
 from .running import Run
 
-SHOWN, LINES = 20, 200
-"""The table shows so many problems and lines, at most."""
+SHOWN = 20
+"""Number of problems in the table, at most."""
+
+LINES = 200
+"""Number of lines in the table, at most, unless one problem has more."""
 
 FORESTS = 6
 

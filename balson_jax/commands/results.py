@@ -19,12 +19,12 @@ from .settings import Settings
 
 COLUMNS = ("problem", "component", "mean", "std", "hdi_low", "hdi_high", "inclusion", "status")
 TOGETHER = 1 << 22
-"""So many kept numbers are looked at together."""
+"""Number of kept values that are read together, at most."""
 
 NO_DATA = "NO_DATA"
 
 RASTERS = ("mean", "sd", "status", "best", "weights")
-"""What ``balson fit`` and ``balson compare`` write of images."""
+"""Names of the rasters that ``balson fit`` and ``balson compare`` write of images."""
 
 
 class Counts(NamedTuple):
@@ -42,7 +42,7 @@ class Counts(NamedTuple):
 
 
 class Block(NamedTuple):
-    """What the table tells of some problems, from a number on; arrays are ``(n, rows)`` with rows as in ``names``."""
+    """The table's rows for n problems, from number ``start`` on; arrays are ``(n, rows)`` with rows as in ``names``."""
 
     start: int
     names: list[str]
@@ -65,7 +65,7 @@ def blocks(posterior: Posterior, inputs: Inputs, settings: Settings) -> Iterator
 
 
 def block(posterior: Posterior, inputs: Inputs, settings: Settings, start: int, stop: int) -> Block:
-    """Return what the table tells of some problems."""
+    """Return the table's rows for the problems from ``start`` to ``stop``."""
     some = jax.tree.map(lambda leaf: np.array(leaf[start:stop]), posterior)
     jax.tree.map(release, posterior)
     empty: Any = np.zeros(stop - start, bool)
@@ -116,7 +116,7 @@ def _inclusion(some: Posterior, least: float) -> np.ndarray:
 
 
 def write(posterior: Posterior, inputs: Inputs, settings: Settings) -> Counts:
-    """Write ``posterior.csv``, ``posterior.npz``, and of an image the rasters; return how the problems did."""
+    """Write ``posterior.csv``, ``posterior.npz``, and of an image the rasters; return the counts of statuses."""
     out = settings.out
     tally: dict[str, int] = {}
     codes: dict[str, int] = {}
@@ -141,7 +141,7 @@ def write(posterior: Posterior, inputs: Inputs, settings: Settings) -> Counts:
 
 
 def _lines(own: Block, inputs: Inputs) -> Iterator[tuple[str, ...]]:
-    """Yield the lines of the table; nothing stands where there is no number."""
+    """Yield the lines of the table; missing numbers are left empty."""
     problems = inputs.problem_names(own.start, own.start + len(own.status))
     columns = [part.tolist() for part in (own.mean, own.std, own.low, own.high, own.inclusion)]
     for place, (problem, status) in enumerate(zip(problems, own.status, strict=True)):

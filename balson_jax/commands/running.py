@@ -34,7 +34,7 @@ class Run(NamedTuple):
       settings: as the user asked.
       inputs: as fitted, with what was learned.
       posterior: of all problems; its fields may be maps of files.
-      counts: how the problems did.
+      counts: numbers of problems by status.
       learned: what was learned, in words, or ``None``.
       checked: what a check found, or ``None``.
       sampled: numbers of the problems that were checked.
@@ -50,7 +50,7 @@ class Run(NamedTuple):
 
     @property
     def can_be_trusted(self) -> bool:
-        """Whether nothing was found in any problem."""
+        """Whether no trouble was found in any problem."""
         return not self.counts.untrusted and (self.checked is None or self.checked.ok)
 
 
@@ -187,7 +187,7 @@ def tidy(out: pathlib.Path) -> None:
 
 @contextlib.contextmanager
 def bar() -> Iterator[tuple[Callable[[int, int], None], dict[str, int]]]:
-    """Show a progress bar on standard error; yield the function to report to, and a record of what it was told."""
+    """Show a progress bar on standard error; yield the function that updates it, and the numbers last shown."""
     from rich import progress
     from rich.console import Console
 

@@ -1,4 +1,4 @@
-"""What the user asked ``balson fit`` for, and the command that asks for it again."""
+"""The arguments of ``balson fit``, and the command that repeats the run."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class Settings:
         return 0.05 * self.total if self.threshold is None else self.threshold
 
     def sampler(self, num_problems: int, num_params: int) -> Sampler:
-        """Return the method, with as many kept draws as the disk should hold."""
+        """Return the method; by default it keeps fewer draws if all together exceed ``MOST_DRAWS_BYTES``."""
         keep = DEFAULT_KEEP if self.keep is None else self.keep
         while self.keep is None and keep > FEWEST_KEPT and 4 * keep * num_problems * num_params > MOST_DRAWS_BYTES:
             keep //= 2

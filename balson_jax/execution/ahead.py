@@ -18,7 +18,7 @@ _begun: set[Any] = set()
 
 
 def is_new(signature: Any) -> bool:
-    """Return whether this signature, any hashable value, was never passed before; from now on it was."""
+    """Return whether a signature, any hashable value, is passed for the first time."""
     if signature in _begun:
         return False
     _begun.add(signature)
@@ -29,7 +29,7 @@ def compile_ahead(program: Any, *args: Any) -> Callable[[], None]:
     """Begin to compile a jitted function for arguments; return a function that waits until this is done.
 
     Arguments may be ``jax.ShapeDtypeStruct``. A later call of the program finds it compiled. An error of the compiler
-    is left to that call.
+    is raised by that call.
     """
     lowered = program.trace(*args).lower()
 

@@ -24,11 +24,11 @@ TYPICAL_ROUNDING = 1 / 32
 """Typical rounding errors of residuals as a share of their bound, eight units in the last place of the data."""
 
 DOMINATED_NATS = 5.0
-"""The prior dominates if two things hold. The mean loses more nats than one for each component that the data
-determine, plus this number. And the ratio below is exceeded."""
+"""The prior dominates only if the mean loses more nats than this plus one for each component that the data
+determine."""
 
 DOMINATED_RATIO = 1.5
-"""The residuals at the mean are larger than the least ones by more than this factor."""
+"""The prior dominates only if, too, the residuals at the mean exceed the least ones by this factor."""
 
 NUISANCE_STREAM = 0x6E756973
 """Folded into the key for draws of nuisance coefficients, so that their random numbers are not the sampler's."""
@@ -99,7 +99,7 @@ def _expanded(per_problem: jax.Array, value: jax.Array) -> jax.Array:
 
 
 def _diagnostics(target: Target, found: Estimate, alpha: jax.Array, method: Sampler) -> dict[str, jax.Array]:
-    """Return the diagnostics of an estimate, with what the target knows of its own troubles."""
+    """Return the diagnostics of an estimate, with the troubles that the target reports."""
     omega = found.moments["omega"]
     finite = (jnp.isfinite(omega.mean) & jnp.isfinite(omega.variance)).all(-1) & jnp.isfinite(alpha).all(-1)
     finite = finite & jnp.isfinite(target.log_peak)
@@ -139,8 +139,8 @@ def _presence(found: Estimate, trusted: Any) -> dict[str, jax.Array]:
 def _rounding_errors(target: Target, theta: Moment) -> jax.Array:
     """Return typical rounding errors of means and standard deviations, ``(B, n)``.
 
-    Residuals that are off by some share of the noise level move a mean by at most as many standard deviations. Draws
-    are themselves rounded: a component near one can't vary by less than the last digit tells.
+    Residuals that are off by a share of the noise level move a mean by at most this share of a standard deviation.
+    Draws are rounded, too: that adds half a unit in the last place of the mean.
     """
     of_data = TYPICAL_ROUNDING * target.rounding[:, None] * jnp.sqrt(theta.variance)
     return jnp.hypot(of_data, 0.5 * jnp.finfo(theta.mean.dtype).eps * jnp.abs(theta.mean))

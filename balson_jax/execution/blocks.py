@@ -1,10 +1,10 @@
 """Fits of a batch by one method: problems in blocks, on the devices where they lie.
 
 Outside a trace the host cuts a batch into blocks of fixed sizes, so that a program is compiled once per method and
-number of components, and serves any number of problems. A single problem has a program of its own. A block of many has
-room for ``CAPACITY`` problems; it computes some of them at a time, and how many there are is an argument. Problems
-that share a number, as a total, get copies of it, so that it makes no difference to the program which of them they
-share. Only data from which sharing saves work stay shared (see ``Sampler.draws_are_shared``).
+number of components, and serves any number of problems. A single problem has a program of its own. A block has room for
+up to ``CAPACITY`` problems and computes a part of them at a time. The number of problems in it is an argument. A number
+that problems share, such as the total, is copied to each, so that one program serves shared and separate values. Large
+arrays stay shared where that saves work (see ``Sampler.draws_are_shared``).
 
 Inside a trace, as in a user's ``jit``, the whole batch is one program.
 """
@@ -33,10 +33,10 @@ from .placement import Placement, placement_of
 from .programs import fit_from, fitting, on_cpu, on_devices, preparing
 
 CAPACITY = 256
-"""Number of problems that a block of many has room for."""
+"""Largest number of problems that a block has room for."""
 
 CAPACITY_ELEMENTS = 1 << 20
-"""The room shrinks if the matrices of so many problems would hold more numbers than this."""
+"""A block has room for fewer problems if their matrices would hold more numbers than this."""
 
 
 def fit_by(key: jax.Array, problem: Problem, method: Sampler) -> Posterior:
@@ -104,7 +104,7 @@ class Flat:
     def prepare(
         self, key: jax.Array, needs: Needs, following: Sampler | None = None
     ) -> tuple[Optimum, np.ndarray, np.ndarray]:
-        """Return the optima, roughly which share of draws from the prior would be effective, and which are valid.
+        """Return the optima, the rough share of prior draws that would be effective, and which problems are valid.
 
         Args:
           key: a PRNG key.
@@ -132,7 +132,7 @@ class Flat:
         return fitting(self.problem, self.count == 1, method, self.mesh)
 
     def _signature(self, method: Sampler) -> tuple[Any, ...]:
-        """Return what decides whether problems of this kind have the same programs."""
+        """Return a value that is equal for problems with the same programs."""
         leaves: list[Any] = []
         self.problem.map_leaves(lambda leaf, ndim: leaves.append((leaf.ndim > ndim, leaf.shape[-ndim:] * (ndim > 0))))
         kinds = [(np.shape(leaf), str(jnp.result_type(leaf))) for leaf in jax.tree.leaves((self.problem, method))]
@@ -140,10 +140,10 @@ class Flat:
         return self.room(self.count), jax.tree.structure((self.problem, method)), tuple(leaves), dtypes
 
     def room(self, count: int) -> int:
-        """Return for how many problems a block has room, if there are so many to compute.
+        """Return the number of problems that a block has room for, when ``count`` are to be computed.
 
-        Models may have large arrays that they share, and searches for their optima: their blocks have hardly more room
-        than there are problems, and there is a program for each power of two.
+        Models may share large arrays, and search for their optima. Their blocks therefore have hardly more room than
+        there are problems, and there is a program for each power of two.
         """
         if self.count == 1:
             return 1

@@ -32,7 +32,7 @@ def fit_grid(key: jax.Array, grid: Problem, method: Sampler) -> Posterior:
 
 
 def _is_sparse(grid: Problem) -> np.ndarray:
-    """Return which places of the first axis have concentrations of at most one only; none if they are not known."""
+    """Return which places of the first axis have no concentration above one; none if concentrations are not known."""
     count = grid.batch_shape[0]
     prior = validation.known(grid.prior)
     if prior is None or prior.ndim - 1 < len(grid.batch_shape) or prior.shape[0] != count or not count:

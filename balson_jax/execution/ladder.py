@@ -45,7 +45,7 @@ def fit_problem(key: jax.Array, problem: Problem, method: Sampler) -> Posterior:
 
 
 def _can_climb(key: jax.Array, problem: Problem, placement: Placement | None) -> bool:
-    """Return whether the data can choose the method: they are known, and no other process holds the same problems."""
+    """Return whether the method can depend on the data: they are known, and no other process has the same problems."""
     if placement is None:
         return is_known(key, problem)
     return placement.splits_problems and is_known(key)

@@ -135,7 +135,7 @@ class _Climb:
 
 
 def _prospects(flat: Problem, optimum: Optimum) -> tuple[jax.Array, jax.Array]:
-    """Return roughly which share of draws from the prior would be effective, and which problems are valid."""
+    """Return the rough share of draws from the prior that would be effective, and which problems are valid."""
     target = target_of(flat, optimum)
     return prior_share(target), target.valid
 

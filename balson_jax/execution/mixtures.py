@@ -31,10 +31,13 @@ from .grids import fit_grid
 from .ladder import fit_problem
 
 MATTERS = 0.01
-"""A value of the grid matters if this is its weight, or would be if its evidence were higher by so many errors ..."""
+"""A value of the grid matters if its weight exceeds this."""
 
-ERRORS, LARGEST_ERROR = 3.0, 10.0
-"""... and the largest error of a log-evidence that counts."""
+ERRORS = 3.0
+"""Before that comparison the log-evidence of a value is raised by this many of its standard errors."""
+
+LARGEST_ERROR = 10.0
+"""Larger or unknown errors of a log-evidence count as this."""
 
 STREAM = 0x6D697865
 """Folded into the key for the choice of kept draws, so that its random numbers are not the samplers'."""
@@ -47,7 +50,7 @@ def fit_any(key: jax.Array, problem: Problem, method: Sampler) -> Posterior:
     method = method.with_evidence()
     if not method.has_evidence or method.is_sharpened:
         raise ValueError(
-            f'prior="estimate" weighs concentrations by their evidence, which {method.name!r} doesn\'t tell; pass '
+            f'prior="estimate" weighs concentrations by their evidence, which {method.name!r} doesn\'t estimate; pass '
             'method="auto"'
         )
     found = fit_grid(key, on_grid(problem), method)
@@ -80,7 +83,7 @@ def _mixed(
     known = jnp.isfinite(total)
     weights = jnp.where(known, jnp.exp(logs - jnp.where(known, total, 0)), 1 / len(shares))
     errors = jnp.clip(jnp.nan_to_num(found.log_evidence_stderr, nan=LARGEST_ERROR), 0, LARGEST_ERROR)
-    # Also what would matter if its evidence were as large as its error allows.
+    # Values count, too, that would matter if their evidence were as large as its error allows.
     matters = (logs + ERRORS * errors > total + math.log(MATTERS)) | jnp.isnan(found.log_evidence)
     mixing = _Mixing(weights, errors)
     mean, std = mixing.moments(found.mean, found.std)
@@ -128,7 +131,7 @@ class _Mixing(NamedTuple):
     errors: jax.Array
 
     def mean(self, values: jax.Array) -> jax.Array:
-        """Return means of values ``(G, ..., n)``; a part of no weight may have any."""
+        """Return means of values ``(G, ..., n)``; a part of no weight may have any value, even NaN."""
         weights = self.weights[..., None]
         return jnp.where(weights > 0, weights * values, 0).sum(0)
 

@@ -28,8 +28,8 @@ BLOCK_ELEMENTS = 1 << 20
 """Problems are computed together as long as their chunks of draws hold no more numbers than this."""
 
 SMALL_ELEMENTS = 1 << 17
-"""The same for problems that have nothing to share. Part of a block takes as long for one problem as for many. Small
-parts are as fast for many problems, and faster for the few hard ones that need many draws."""
+"""The same bound for problems that do not share their draws, except for chains. A part of a block takes the same time
+whether it holds one problem or is full. Small parts are as fast for many problems, and faster for a few hard ones."""
 
 BRIEF = {"xla_cpu_use_fusion_emitters": False, "xla_backend_optimization_level": 0}
 """Compiler options of programs that run for milliseconds on a CPU: half the wait of QUICK, at a third of its speed."""
@@ -165,7 +165,7 @@ def fitting(problem: Problem, is_single: bool, method: Sampler, mesh: Mesh | Non
     if not on_cpu():
         return _fit_plain
     if is_single and not method.draws_made > BRIEF_DRAWS:
-        # A model's own work may be much, and so is that of chains.
+        # Models may be costly, and chains are: their programs are optimised more.
         return _fit_brief if problem.is_linear and not np.isnan(method.draws_made) else _fit_single
     return _fit_plain if method.draws_are_shared else _fit_many
 

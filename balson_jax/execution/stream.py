@@ -33,7 +33,8 @@ from .storage import ArrayStore, digest
 from .stream_check import narrow_factor
 
 SAMPLED = 256
-"""Targets are recognised and judged by this many of them, so as not to read them all before starting."""
+"""Number of targets read before the first chunk, at most. Their digest identifies the targets of a resumed run, and
+their residuals are checked."""
 
 
 def fit_stream(
@@ -56,10 +57,10 @@ def fit_stream(
     ``fit(key, linear_problem(design, targets, **options), method)``. A target with a NaN gets ``Status.NONFINITE`` and
     does not stop the others.
 
-    Residuals of up to 256 targets, evenly spaced over all, are looked at before the first chunk. If they go together
+    Residuals of up to 256 targets, evenly spaced over all, are checked before the first chunk. If they are correlated
     between rows, so that error bars are too narrow by more than a factor of 1.5, all problems get
     ``Status.OVERCONFIDENT``. This is for linear problems with one design, up to 1,000 rows in order, and weights of
-    rows that all targets share; others are not judged. ``balson_jax.check`` tells more.
+    rows that all targets share; others are not judged. ``balson_jax.check`` reports more.
 
     Args:
       key: a PRNG key.
@@ -73,9 +74,9 @@ def fit_stream(
       progress: whether to show a progress bar, or a function called with the numbers of targets done and in total.
       out: directory for the results, one ``.npy`` file per field of the posterior, in which case the posterior's arrays
         are maps of these files. After an interruption the same call goes on where it stopped, and only the chunk in
-        progress is computed again. Other arguments than before are refused; some rows of the targets identify them.
+        progress is computed again. Arguments must be the same as before; of the targets only a sample is compared.
       mesh: devices over which to split each chunk.
-      check: whether to look at residuals. It takes the constrained optima of the sample, and a covariance of the rows.
+      check: whether to check residuals, which costs the constrained optima of the sample and a covariance of the rows.
       **options: ``total``, ``noise``, ``prior``, ``weights``, ... of ``linear_problem``, for all targets alike or with
         the targets' leading axes.
 
@@ -195,7 +196,7 @@ class _Sample:
         self.values = np.concatenate(rows) if rows else np.zeros((0, *shape[len(self._batch) :]))
 
     def flags(self, template: Template) -> Status:
-        """Return what the residuals tell of all problems."""
+        """Return the flags that the residuals imply for all problems."""
 
         def chosen(leaf, ndim):
             own = leaf.shape[: leaf.ndim - ndim]
@@ -255,7 +256,7 @@ def _template(design: Any, targets: Any, options: dict[str, Any]) -> tuple[Templ
     if options.pop("row_axes") != 1:
         raise ValueError("row_axes must be 1: fit_stream needs targets with one axis of rows")
     if np.shape(options["noise"]) == shape[:1] == shape[-1:]:
-        options["noise"] = np.asarray(options["noise"])[None]  # one per row, also where there are as many targets
+        options["noise"] = np.asarray(options["noise"])[None]  # one per row, even if there are equally many targets
     own = digest(np.asarray(design)) if errors is None else digest_tree([design, errors])
     digests = {"design": own, **{name: digest_tree(value) for name, value in options.items()}}
     constraint = constraints.named(options.pop("constraint"))

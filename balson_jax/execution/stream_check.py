@@ -1,7 +1,7 @@
 """Are the error bars of problems wide enough? Judged from a sample of the targets, before any of them is sampled.
 
-The constrained optima leave residuals, and these tell (see ``residuals.narrowness``). What no theta reaches decides, so
-that the optimum serves as well as a posterior mean, and no draws are needed.
+The residuals at the constrained optima are judged (see ``residuals.narrowness``). Only the part of the data that no
+theta reaches matters. It is the same at the optimum and at the posterior mean, so no draws are needed.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ TOGETHER = 256
 """Targets whose optima are computed together."""
 
 PERFECT = 1e-5
-"""Residuals that are a smaller share of the target than this may be rounding errors, and tell nothing."""
+"""Residuals below this share of the target may be rounding errors. Such problems are left out."""
 
 
 def narrow_factor(template: Template, targets: np.ndarray, places: np.ndarray | None = None) -> float:

@@ -42,7 +42,7 @@ def judge(part: Posterior, rung: Rung, target_ess: float) -> Verdict:
 
 
 def _knows_spread(part: Posterior, target_ess: float) -> Any:
-    """Return for which problems standard deviations are known as well as so many effective draws would tell them.
+    """Return which problems' standard deviations are about as precise as ``target_ess`` independent draws make them.
 
     If weights are correlated with squared deviations, the spread is less certain than the number of effective draws
     says. No method knows a spread better than to the last digit of the mean.
@@ -64,7 +64,7 @@ def method_names(rungs: list[Rung]) -> tuple[str, ...]:
 
 
 def needs_of(rungs: list[Rung]) -> Needs:
-    """Return what the methods of a ladder need to know, all together."""
+    """Return all that the methods of a ladder need to know."""
     return Needs(*(any(wanted) for wanted in zip(*(rung.method.needs for rung in rungs), strict=True)))
 
 

@@ -26,7 +26,7 @@ def warm_up(
     dtype: Any = np.float32,
     batches: bool = True,
 ) -> None:
-    """Compile the programs for linear problems with so many parameters, so that fits of them don't wait for it.
+    """Compile the programs for linear problems with ``num_params`` parameters, so that fits don't wait for them.
 
     A program depends on the method's sizes, the numbers of parameters and components, the kind of constraint, the kind
     of noise (known or estimated) and the dtype. It does not depend on the number of problems, on values or on keys, nor

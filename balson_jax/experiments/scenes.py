@@ -34,7 +34,7 @@ def smooth_spectra(rng: np.random.Generator, num_bands: int, num_spectra: int) -
 
 
 def smooth_noise(rng: np.random.Generator, count: int, num_bands: int, length: float) -> np.ndarray:
-    """Return curves ``(count, num_bands)`` of unit variance, alike over a ``length``."""
+    """Return curves ``(count, num_bands)`` of unit variance, correlated over a ``length``."""
     place = np.arange(num_bands)
     kernel = np.exp(-0.5 * np.square((place[:, None] - place) / length))
     values, vectors = np.linalg.eigh(kernel)

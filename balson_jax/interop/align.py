@@ -11,7 +11,7 @@ import numpy as np
 from .table import InputError, Rows, Table, duplicate, rows_of_array, shortened
 
 RowRule = Literal["match", "common", "order"]
-"""How rows of two files go together: by names that agree, by those that both have, or by their order."""
+"""How rows of two files are paired: by equal names, by the names that both have, or by their order."""
 
 
 def aligned(design: Table, targets: Table, rule: RowRule = "match") -> tuple[Table, Table]:
@@ -21,10 +21,10 @@ def aligned(design: Table, targets: Table, rule: RowRule = "match") -> tuple[Tab
       design: rows are observations.
       targets: rows are observations.
       rule: ``"match"`` needs the same names in any order, ``"common"`` takes the rows that both have, and ``"order"``
-        ignores names. Without names in one of them the order counts.
+        ignores names. If one of them has no names, the order counts.
 
     Raises:
-      InputError: if rows don't go together.
+      InputError: if rows can't be paired.
     """
     if rule == "order" or design.row_names is None or targets.row_names is None:
         _require_count(design, targets)
@@ -89,7 +89,8 @@ def _require_count(design: Table, targets: Table) -> None:
 def _keys(tables: list[Table]) -> list[dict[str, int]]:
     """Return the places of rows by name, for each table. Names that are all numbers are compared as numbers.
 
-    Six digits tell wavelengths apart, and forgive rounding; where they don't tell rows apart, as of dates, all count.
+    Six digits are compared: they distinguish wavelengths, and forgive rounding. If different numbers agree to six
+    digits, as dates do, all digits are compared.
     """
     every = [list(table.row_names or ()) for table in tables]
     with contextlib.suppress(ValueError):

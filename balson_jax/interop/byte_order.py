@@ -1,8 +1,8 @@
 """Does an image make sense only with its bytes the other way round?
 
-Two signs, each seen in the numbers as declared and absent from the swapped ones. Swapped floats have exponents at
-random, most of them absurd. Swapped integers jump from band to band as far as they vary at all, while spectra are
-smooth.
+There are two signs. Each must be seen in the numbers as declared, and be absent once their bytes are swapped. Floats in
+the wrong order have random exponents, most of them absurd. Integers in the wrong order jump from band to band by as
+much as they vary in all, while spectra are smooth.
 """
 
 from __future__ import annotations
@@ -10,16 +10,16 @@ from __future__ import annotations
 import numpy as np
 
 SAMPLED = 8
-"""So many lines and samples are looked at, with all of their bands."""
+"""Number of lines and of samples that are looked at, with all of their bands."""
 
 FEWEST = 64
-"""Fewer numbers tell nothing."""
+"""With fewer numbers the byte order is not judged."""
 
 FEW_VALUES = 16
 """Fewer different numbers may just mark pixels without data."""
 
 SANE = 1e-12, 1e12
-"""Magnitudes of numbers that anyone measures."""
+"""Range of the magnitudes of measured numbers."""
 
 
 def looks_swapped(cube: np.ndarray) -> bool:
@@ -35,7 +35,7 @@ def looks_swapped(cube: np.ndarray) -> bool:
 
 
 def _absurd(values: np.ndarray) -> float:
-    """Return the share of numbers, but for zeros, that have absurd magnitudes."""
+    """Return the share of nonzero numbers that have absurd magnitudes."""
     with np.errstate(invalid="ignore", over="ignore"):
         size = np.abs(values[values != 0].astype(np.float64))
     if not size.size:

@@ -35,11 +35,11 @@ PASSED_ON = (
     "x start",
     "y start",
 )
-"""Fields of the header that tell where the pixels are."""
+"""Fields of the header that state where the pixels lie."""
 
 
 UNSUPPORTED = ("file compression", "major frame offsets", "minor frame offsets")
-"""Fields of the header that say that the numbers are stored in another way, unless they are 0."""
+"""Fields of the header which, unless 0, mean that the numbers are stored in a way that can't be read."""
 
 
 def header_of(path: pathlib.Path) -> pathlib.Path | None:
@@ -108,7 +108,7 @@ def _mapped(binary: pathlib.Path, header: pathlib.Path, fields: dict[str, Any]) 
     )
     if there < wanted:
         raise InputError(binary, f"{told}; the image is cut off, or the header belongs to another")
-    if there - wanted >= samples * dtype.itemsize * min(lines, bands):  # a line or a band, which no padding is
+    if there - wanted >= samples * dtype.itemsize * min(lines, bands):  # a whole line or band: more than padding
         raise InputError(binary, f"{told}; correct lines, samples, bands, data type or header offset")
     axes = {"bsq": (bands, lines, samples), "bil": (lines, bands, samples), "bip": (lines, samples, bands)}
     cube = np.memmap(binary, dtype, "r", offset, axes[interleave]).transpose(INTERLEAVES[interleave])
@@ -261,7 +261,7 @@ class Writer:
           image_shape: lines and samples.
           band_names: one per band.
           dtype: of the numbers.
-          metadata: header of another image; where its pixels are is passed on.
+          metadata: header of another image, from which the location of the pixels is copied.
           description: text for the header.
         """
         lines, samples = image_shape

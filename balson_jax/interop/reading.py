@@ -1,4 +1,4 @@
-"""The one door to data files: ``read`` tells the format by the name."""
+"""The one door to data files: ``read`` recognises the format by the file's name."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from ..mapped import release
 Load = Callable[[int, int], np.ndarray]
 
 SHOWN = 5
-"""Messages list so many names at most."""
+"""Number of names that a message lists, at most."""
 
 
 class InputError(ValueError):
@@ -36,7 +36,7 @@ class Table:
       row_names: one per row, or ``None``.
       column_names: one per column, or ``None``.
       image_shape: lines and samples of an image, else ``None``.
-      metadata: what else the file tells, such as the fields of an ENVI header.
+      metadata: what else the file holds, such as the fields of an ENVI header.
       good: whether each row counts, such as the bands of an image whose header lists bad ones; ``None``: all do.
       was_read: whether all numbers have been looked at, though they may lie in a file now.
     """
@@ -134,7 +134,7 @@ class Columns:
         return self.shape[0]
 
     def __getitem__(self, index: Any) -> np.ndarray:
-        """Return rows, of all columns or of those that a second index tells."""
+        """Return rows, of all columns or of those that a second index selects."""
         part, first, rest = _parts(index, self.shape[0])
         if not rest and part is not None and self.T.load_columns is not None:
             return self.T.load_columns(part.start, part.stop)[:, :: part.step].T

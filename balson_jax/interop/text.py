@@ -25,7 +25,7 @@ IN_MEMORY = 1 << 26
 """The numbers of text with more bytes than this are kept on the disk."""
 
 HEAD_CELLS = 100_000
-"""At most about so many cells decide whether the first column names the rows."""
+"""Approximate number of cells, at most, by which it is decided whether the first column names the rows."""
 
 MISSING = frozenset({"", "na", "n/a", "nan", "null", "none", "."})
 """Cells that stand for a missing number, in lower case."""
@@ -66,7 +66,7 @@ def read(
 
 
 class _Numbers:
-    """Rows of numbers that are added one by one: a list, or a file that has no name and goes with the process."""
+    """Rows of numbers that are added one by one: a list, or an unnamed file that is gone once the process ends."""
 
     def __init__(self, directory: str | os.PathLike | None, on_disk: bool) -> None:
         self._rows: list[np.ndarray] = []
@@ -77,7 +77,7 @@ class _Numbers:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Close the file, which a map of it keeps."""
+        """Close the file; a map of it stays valid."""
         if self._file is not None:
             self._file.close()
 
@@ -210,7 +210,7 @@ def _first_column(names: list[str] | None, named: bool) -> dict[str, Any]:
 
 
 def _header(path: pathlib.Path, first: tuple[int, list[str]], header: str) -> list[str] | None:
-    """Return the names of the first line, or ``None`` if it has numbers and the caller says so."""
+    """Return the names of the first line; ``None`` with ``header="no"``."""
     number, cells = first
     if header == "no":
         return None
@@ -231,7 +231,7 @@ def _names_rows(names: list[str] | None, head: list[tuple[int, list[str]]], row_
         return False
     if names is not None and (not names[0] or names[0].lower().split(" ")[0].split("(")[0] in NAMING):
         return True
-    # One word among numbers is a mistake in a column of numbers; more are names.
+    # A few words are mistakes in a column of numbers; if most cells are words, they are names.
     words = sum(not _is_number(cells[0]) for _, cells in head)
     return words > len(head) / 2
 

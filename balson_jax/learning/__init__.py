@@ -1,4 +1,4 @@
-"""What data tell about models and settings: comparison and tuning by evidence, noise and prior of a batch."""
+"""Models and settings judged by data: comparison and tuning by evidence, noise and prior learned from a batch."""
 
 from .batches import learn
 from .checked import Check

@@ -1,9 +1,9 @@
-"""What a batch of problems with the same rows tells about itself: its noise, and its prior.
+"""Noise and prior, learned from a batch of problems with the same rows.
 
-By expectation and maximisation (Dempster, Laird and Rubin 1977), with fits inside: given covariance and prior, fits
-give draws of theta; given these, the covariance (see ``residuals.covariance``) and the concentrations of the prior are
-those that make them likeliest. Problems held out of the learning judge each round by their evidence, and the best is
-kept: the plain fit too, if nothing beats it.
+By expectation and maximisation (Dempster, Laird and Rubin 1977), with fits inside. Given covariance and prior, fits
+give draws of theta. Given these, the covariance (see ``residuals.covariance``) and the concentrations of the prior are
+those that make them likeliest. Each round is judged by the evidence of problems held out of the learning, and the best
+is kept; that is the plain fit if nothing beats it.
 
 All components have the same concentration at first. A design that is off biases all thetas alike, and concentrations
 that follow this bias make it larger. They differ only if problems held out gain much by it.
@@ -60,9 +60,9 @@ def learn(
     concentration of the prior: one for all components, or one for each if that predicts problems held out much better.
     Nothing needs to be known of the true theta.
 
-    Errors of the design that all targets share bias all thetas alike, and intervals hold less often than they say if
-    the bias is as large as the errors that differ between targets. With ``correct=True`` the design is corrected where
-    the part of the data that no theta reaches shows such errors, and problems held out are predicted better (see
+    Errors of the design that all targets share bias all thetas alike. If the bias is as large as the errors that differ
+    between targets, intervals hold less often than they say. With ``correct=True`` the design is corrected where the
+    part of the data that no theta reaches shows such errors, and problems held out are predicted better (see
     ``residuals.correction``). That is experimental: errors of theta were mostly smaller in simulated scenes, but a
     corrected design may be farther from the truth than the one given.
 
@@ -70,8 +70,8 @@ def learn(
       key: a PRNG key.
       design: ``(N, P)``; or a DataFrame, as for ``linear_problem``.
       targets: ``(B, N)``; dozens at least. Or a DataFrame with one column per target.
-      noise: ``"covariance"`` learns how errors of rows go together; ``"rows"`` a noise level for each row, for rows
-        without order or neighbours, or more than 1,000; ``None`` neither.
+      noise: ``"covariance"`` learns how errors are correlated between rows; ``"rows"`` a noise level for each row, for
+        rows without order or neighbours, or more than 1,000; ``None`` neither.
       prior: ``"learn"`` learns the concentrations; or the prior, as for ``linear_problem``.
       level: ``"estimate"`` if each target has a noise level of its own, which multiplies what was learned;
         ``"common"`` if all have the same.
@@ -80,8 +80,8 @@ def learn(
       correct: whether the design may be corrected, with ``noise="covariance"``: each column by a factor that changes
         slowly along the coordinates.
       sample: how many of the targets to learn from, at most.
-      rounds: how many rounds, at most; as many again to correct the design, and to try concentrations that differ
-        between components.
+      rounds: how many rounds, at most. Correcting the design may take this many more, and so may concentrations that
+        differ between components.
       method: with which the rounds fit; the default is ``TG`` up to 64 components.
       progress: whether to show a progress bar, or a function called with the numbers of rounds done and in total.
       **options: ``total``, ``constraint``, ``weights``, ``mask``, ``missing`` and ``slack_prior`` of
@@ -150,7 +150,7 @@ def _rounds(
       state: where to begin.
       rounds: how many rounds follow the first, at most.
       report: called with the number of rounds done.
-      step: returns what a round's posterior tells, or ``None`` to end.
+      step: returns the state that follows from a round's posterior, or ``None`` to end.
     """
     attempts: list[_Attempt] = []
     following: State | None = state
@@ -182,6 +182,6 @@ def _read(design: Any, targets: Any) -> tuple[jax.Array, jax.Array]:
         )
         raise ValueError(f"{shapes}; {remedy}")
     if len(targets) < 2:
-        raise ValueError("targets has 1 problem, which tells too little of its own errors; state noise and prior")
-    # What linear_problem refuses, it refuses here.
+        raise ValueError("targets has 1 problem, too few to learn its errors from; state noise and prior")
+    # Raises what linear_problem would raise.
     return design_and_target(design, targets, 1)

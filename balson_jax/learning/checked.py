@@ -18,15 +18,15 @@ class Check:
     """What ``check`` found; (B,) are the problems looked at.
 
     Attributes:
-      narrow: by which factor error bars are too narrow, where no bound of theta holds them; of the batch as a whole.
-        NaN for more than 1,000 rows.
-      narrow_each: the same of each problem, ``(B,)``. A problem's own residuals tell little, and those of the batch
-        count as far as its problems are alike (see ``residuals.narrowness``).
+      narrow: factor by which error bars of the whole batch are too narrow. Bounds of theta are ignored. NaN for more
+        than 1,000 rows.
+      narrow_each: the same for each problem, ``(B,)``. A problem has few residuals of its own, so those of the batch
+        count too, as far as its problems are alike (see ``residuals.narrowness``).
       residuals: standardised, ``(B, N)``; independent and of unit variance, if the model is right.
       correlation: of residuals of rows at distances 0, 1, 2, ..., ``(lags,)``.
       p_value: probability of neighbouring residuals as correlated as these, if the model is right, ``(B,)``.
-      left_out: for each row, the probability that fits without it give to smaller values, ``(B', N)``: uniform, if the
-        model is right.
+      left_out: for each row, the probability of a smaller value that a fit without this row predicts, ``(B', N)``:
+        uniform, if the model is right.
       residual: root mean square of the residuals at the posterior mean, ``(B,)``.
       least_residual: the same at the constrained optimum, ``(B,)``; both as the fit found them.
       status: of the fits, with ``OVERCONFIDENT`` where a problem's factor exceeds 1.5, and the batch as a whole shows
@@ -53,7 +53,7 @@ class Check:
 
     @property
     def ok(self) -> bool:
-        """Whether nothing was found."""
+        """Whether no trouble was found."""
         return not self.status.any()
 
     def __repr__(self) -> str:

@@ -1,7 +1,8 @@
 """Is a fit believable? Residuals, their correlation, predictions of left-out rows, and the width of error bars.
 
-A fit reduces its rows to as many numbers as there are components and can't see them any more. Here they are looked at
-again. How much too narrow error bars are follows from a covariance of the residuals (see ``residuals.narrowness``).
+A fit reduces its rows to a few, at most one per component, and no longer sees the rows themselves. They are checked
+here. The factor by which error bars are too narrow follows from a covariance of the residuals (see
+``residuals.narrowness``).
 """
 
 from __future__ import annotations
@@ -43,8 +44,8 @@ def check(
       targets: ``(B, N)``, or ``(N,)`` for one problem; NaN where a row is missing. Tables are read as by
         ``linear_problem``.
       posterior: of these problems. Of a large batch, 1,000 are looked at.
-      noise: as it was given to ``linear_problem``: a level (a number, or one per row or problem), or ``Correlated``; as
-        ``Correlated(learned.covariance)`` or ``learned.levels``. ``None`` if it was estimated.
+      noise: as it was given to ``linear_problem``: a level (a number, or one per row or problem), or ``Correlated``.
+        After ``learn`` it is ``Correlated(learned.covariance)`` or ``learned.levels``. ``None`` if it was estimated.
       weights: of the rows, ``(N,)``, if there were any.
       nuisance: nuisance columns, ``(N, q)``, if there were any. Residuals lack their part in the span of these.
       intercept: whether there was one.
@@ -72,7 +73,7 @@ def check(
     scale, cholesky, levels = _noise(noise, weights, found, wide.shape[0], chosen)
     mean = np.asarray(found.mean, np.float64)
 
-    # Whitened, so that the model says: independent, of equal level.
+    # In whitened units the noise of the model is independent and of equal level.
     def whitened(values: np.ndarray) -> np.ndarray:
         return np.asarray(rows.whiten(jnp.asarray(values), scale, cholesky), np.float64)
 
@@ -127,7 +128,7 @@ def _nuisance(nuisance: Any, intercept: bool, wide: np.ndarray, posterior: Poste
     if np.ndim(nuisance) > 2:
         raise ValueError(f"nuisance has shape {np.shape(nuisance)}; check needs one (N, q) for all problems")
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # linear_problem has told of columns that the design holds
+        warnings.simplefilter("ignore")  # linear_problem has warned of columns that the design holds
         columns = nuisance_columns.read(nuisance, intercept, jnp.asarray(wide), (len(wide),), ())
     own = posterior.nuisance
     fitted = (0, False) if own is None else (own.mean.shape[-1], own.intercept)
@@ -191,7 +192,7 @@ def _left_out(
     levels: np.ndarray,
     found: Posterior,
 ) -> np.ndarray:
-    """Return, for each row, the probability below it that the posterior without that row predicts, ``(B', N)``.
+    """Return, for each row, the probability of a smaller value that a fit without that row predicts, ``(B', N)``.
 
     Kept draws are weighted by one over the row's likelihood (Gelfand, Dey and Chang 1992); weights are cut at ten times
     their mean. ``spare`` are nuisance columns, ``(N, q)``, whose coefficients are drawn with theta.

@@ -87,7 +87,7 @@ def compare(
       candidates: by name, posteriors; or problems, which are fitted by ``method``; or methods, which fit ``problem``
         (to see that they agree).
       key: for fitting.
-      problem: what methods fit.
+      problem: the problem that methods fit.
       method: how problems are fitted. Chains, here and among the candidates, estimate the evidence too.
 
     >>> import jax.numpy as jnp

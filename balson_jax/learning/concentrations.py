@@ -1,4 +1,4 @@
-"""Concentrations of a Dirichlet prior that the posteriors of a batch tell."""
+"""Concentrations of a Dirichlet prior, estimated from the posteriors of a batch."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ class Round(NamedTuple):
 
     @property
     def score(self) -> float:
-        """The log-evidence, less a cost of fits that can't be trusted: a prior that no sampler serves is no use."""
+        """The log-evidence, less a cost of fits that can't be trusted: a prior is useless if no sampler can fit it."""
         return self.log_evidence - UNTRUSTED_COST * (1 - self.trusted)
 
 
@@ -50,8 +50,8 @@ class Learned:
         ``predict``.
       history: the rounds; the first is the plain fit.
       chosen: number of the round that was kept.
-      notes: what to mind, in words.
-      narrow: how many times too narrow error bars of theta are, of the plain fit and with what was learned, as
+      notes: warnings, in words.
+      narrow: factors by which error bars of theta are too narrow, in the plain fit and with what was learned, as
         ``check`` would find; NaN where that can't be judged.
       corrected: root mean square of the change of the design, as a share of the design's own; 0 if it was kept.
     """

@@ -1,4 +1,4 @@
-"""What is done with a batch in each round of learning: fits, and what they tell of its noise and prior."""
+"""The rounds of learning from a batch: fits, and the noise and the prior that follow from them."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ HELD_OUT = 5
 """One problem in five judges what was learned from the others."""
 
 FEWEST = 20
-"""With fewer problems all learn and judge."""
+"""With fewer problems none are held out: all learn and judge."""
 
 SAMPLED_DRAWS = 16
 """Draws of theta per problem whose residuals are taken."""
@@ -52,7 +52,7 @@ class State(NamedTuple):
     Attributes:
       covariance: of the residuals; ``None`` for plain noise.
       prior: concentrations of all components, ``(K,)``.
-      correction: what the design is off by; ``None`` if it was kept.
+      correction: the error of the design; ``None`` if the design was kept.
     """
 
     covariance: Covariance | None
@@ -117,7 +117,7 @@ class Work:
         return linear_template(design, shape[1:], shape[:1], constraint, shares, rest)  # type: ignore[return-value]
 
     def _set_up(self) -> None:
-        """Take the sample, and tell its weights, missing rows, and optima."""
+        """Take the sample, and find its weights, its missing rows and its optima."""
         self.sampled = jnp.asarray(np.asarray(self.targets)[self.rows])
         rules = self._taken(self.plain_template).rows
         kept = rules.of(self.sampled)
@@ -176,7 +176,7 @@ class Work:
         return Round(float(known.mean()) if len(known) else -np.inf, state.prior, shares, trusted)
 
     def next(self, number: int, found: Posterior, state: State) -> State:
-        """Return what a round's posterior tells."""
+        """Return the state that follows from a round's posterior."""
         if number == 0:
             # From the part of the data that no theta reaches; the prior can wait until error bars are wide enough.
             learned = self._first()
@@ -184,7 +184,7 @@ class Work:
         return State(self._updated(self._drawn(number, found), found, state), self._concentrations(found))
 
     def corrected(self, number: int, found: Posterior, state: State) -> State | None:
-        """Return a state whose design is corrected, or corrected further; ``None`` if the data don't ask for it."""
+        """Return a state whose design is corrected, or corrected further; ``None`` if the data don't favour it."""
         correction = self._uncorrected(state) if state.correction is None else state.correction
         if correction is None or state.covariance is None or self.row_scale is None:
             return None
@@ -199,11 +199,11 @@ class Work:
         return State(self._updated(draws, found, state), self._concentrations(found), correction)
 
     def apart(self, number: int, found: Posterior, state: State) -> State:
-        """Return the concentrations of all components apart that a posterior tells, all else as it was."""
+        """Return the state with a concentration for each component, from a posterior; all else stays as it was."""
         return state._replace(prior=self._concentrations(found, apart=True))
 
     def _uncorrected(self, state: State) -> Correction | None:
-        """Return a correction of zero; ``None`` if the batch can't tell one."""
+        """Return a correction of zero; ``None`` if the batch can't determine one."""
         if state.matrix is None or self.row_scale is None or (self.whole & self.train).sum() < FEWEST:
             return None
         design = self.wide * self.row_scale[:, None]
@@ -214,7 +214,7 @@ class Work:
         return covariances.outside(np.asarray(self.plain_template.constraint.lift(jnp.asarray(design)), np.float64))
 
     def _first(self) -> Covariance | None:
-        """Return the covariance that the data outside the span of the design tell, or that residuals tell."""
+        """Return the covariance from the data outside the span of the design; from residuals if these don't suffice."""
         if self.kind is None:
             return None
         residuals = self.residuals(self.optima)[self.train]
@@ -240,12 +240,12 @@ class Work:
         return np.asarray(found.sample(key, several), np.float64)
 
     def _learns_from(self, found: Posterior) -> np.ndarray:
-        """Return which of the sampled problems tell something, ``(B,)``."""
+        """Return which of the sampled problems are learned from, ``(B,)``."""
         good = self.train & _sampled_well(found)
         return good if good.any() else self.train
 
     def _updated(self, draws: np.ndarray, found: Posterior, state: State) -> Covariance | None:
-        """Return the covariance that the residuals of draws ``(L, B, P)`` tell."""
+        """Return the covariance after some steps towards the likeliest, given draws ``(L, B, P)``."""
         if state.covariance is None:
             return None
         residuals = self.residuals(draws, self.design_of(state))
@@ -259,7 +259,7 @@ class Work:
         return state.covariance.fitted(moment, good.sum(), covariances.MORE_STEPS)
 
     def _concentrations(self, found: Posterior, apart: bool = False) -> np.ndarray:
-        """Return the concentrations that make the mean of ``ln omega`` likeliest: equal ones, or apart."""
+        """Return the concentrations that make the mean of ``ln omega`` likeliest: equal ones, or one for each."""
         if not self.learns_prior:
             return self.plain.prior
         alpha = np.asarray(found.alpha, np.float64)[self._learns_from(found)]

@@ -78,8 +78,8 @@ def tune(
     """Return the prior, total and noise of a grid that have the largest evidence, and the posterior with them.
 
     The whole grid is one batch. Where Markov chains are needed they estimate the evidence too, so a grid of priors can
-    pick the sparsity of many components. Evidence of the resampling methods is of data counted already, and grows with
-    sharpness alone: choosing by it draws a warning.
+    pick the sparsity of many components. The evidence of the resampling methods counts the data more than once, and
+    grows with sharpness alone: choosing by it draws a warning.
 
     Args:
       key: a PRNG key.

@@ -1,8 +1,9 @@
 """Pictures of a posterior, drawn with Matplotlib.
 
 Each function takes a posterior and returns the axes that it drew, to change or to save:
-``forest(posterior).figure.savefig("forest.png")``. All can be read in grey: what colours tell, lightness, markers or
-lines tell too. ``names`` are the components' names; by default those of the posterior, or ``theta[0]``, ``theta[1]``.
+``forest(posterior).figure.savefig("forest.png")``. All can be read in grey: lightness, markers or lines
+show what colours show. ``names`` are the components' names; by default those of the posterior, or ``theta[0]``,
+``theta[1]``.
 """
 
 from .batches import ladder, maps

@@ -10,8 +10,14 @@ import numpy as np
 
 from ..posteriors.posterior import Posterior
 
-DARK, MIDDLE, LIGHT = "#1f2a44", "#5b7bb4", "#c9d4e8"
-"""One hue in three lightnesses, which greys keep apart."""
+DARK = "#1f2a44"
+"""The darkest of three shades of one hue, which differ in grey too."""
+
+MIDDLE = "#5b7bb4"
+"""The middle shade."""
+
+LIGHT = "#c9d4e8"
+"""The lightest shade."""
 
 MARKERS = "osD^vPX*"
 """Problems or methods differ by marker, not only by colour."""
@@ -48,7 +54,7 @@ def labels(posterior: Posterior, names: Sequence[str] | None) -> list[str]:
 
 
 def literal(name: Any) -> str:
-    """Return a name as Matplotlib shows it as it is: between two dollar signs it would read a formula."""
+    """Return a name that Matplotlib shows as it is: text between two dollar signs would be read as a formula."""
     return str(name).replace("$", r"\$")
 
 

@@ -11,7 +11,7 @@ from ..posteriors.posterior import Posterior
 from .canvas import DARK, LIGHT, MARKERS, MIDDLE, chosen_components, ends, labels, new_axes, new_figure, one
 
 MOST_TOGETHER = 8
-"""``forest`` shows so many problems side by side."""
+"""Number of problems that ``forest`` shows side by side, at most."""
 
 
 def forest(

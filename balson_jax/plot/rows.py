@@ -31,7 +31,7 @@ def predictive(
       x: coordinates of the rows, ``(N,)``; default: their numbers.
       problem: index of a problem of a batch.
       level: probability of the bands.
-      noise: standard deviation of the noise, if it was given to the fit; an estimated one is known.
+      noise: standard deviation of the noise, if it was given to the fit; an estimated one comes from the posterior.
       nuisance: nuisance columns, ``(N, q)``, if the problem had any; an intercept is added by itself.
       ax: axes to draw on; default: new ones.
     """
@@ -61,7 +61,7 @@ def predictive(
 def residuals(
     posterior: Posterior, design: Any, target: Any, x: Any = None, *, nuisance: Any = None, figure: Any = None
 ) -> Any:
-    """Draw what the posterior mean leaves: by row, and against a normal distribution.
+    """Draw the residuals at the posterior mean: by row, and against a normal distribution.
 
     Of a batch, the median and the range of nine problems of ten are drawn. Residuals that wander slowly from row to row
     mean that error bars are too narrow; ``balson_jax.check`` says by how much.

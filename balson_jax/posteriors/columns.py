@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 def columns(posterior: Posterior, level: float) -> dict[str, np.ndarray]:
     """Return the columns of the table by name, all of the same length.
 
-    Without kept draws ``hdi_low`` and ``hdi_high`` are NaN; so is ``inclusion``, unless all draws were asked for it.
+    Without kept draws ``hdi_low`` and ``hdi_high`` are NaN; so is ``inclusion``, unless it was computed
+    from all draws.
     """
     batch, num_params = posterior.batch_shape, posterior.num_params
     shape = (*batch, num_params)
@@ -94,7 +95,7 @@ def to_csv(posterior: Posterior, path: str | os.PathLike, level: float) -> None:
 
 
 def _texts(column: np.ndarray) -> np.ndarray:
-    """Return a column as text: numbers with as few digits as tell them from their neighbours."""
+    """Return a column as text: numbers with the fewest digits that distinguish them from neighbouring ones."""
     if column.dtype.kind == "f":
         return np.where(np.isnan(column), "", column.astype(str))
     return column

@@ -48,7 +48,7 @@ class ConcentrationPosterior:
         """Return the ends of the central interval, ``(...)``; between values the density follows a straight line."""
         validation.require_share("level", level)
         ends = jnp.asarray([0.5 * (1 - level), 0.5 * (1 + level)], self.values.dtype)
-        # The outermost values have half a share each (see ``problems.hyperprior``), the density of a whole one.
+        # The outermost values have half a share each (see ``problems.hyperprior``): doubled, they have its density.
         whole = jnp.ones(self.values.shape[-1], self.values.dtype).at[jnp.array([0, -1])].set(2)
         density = whole * self.weights
         below = jnp.cumsum(0.5 * (density[..., 1:] + density[..., :-1]), -1)

@@ -16,7 +16,7 @@ from ..mapped import release
 WORDS = "words"
 
 TOGETHER = 1 << 24
-"""So many bytes are written at a time."""
+"""Number of bytes that are written at a time."""
 
 
 def save(path: str | os.PathLike, arrays: Mapping[str, np.ndarray], words: Mapping[str, Any]) -> None:

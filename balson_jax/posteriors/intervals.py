@@ -10,10 +10,11 @@ import jax.numpy as jnp
 from .. import dirichlet
 
 CANDIDATES = 33
-"""Among so many intervals the shortest is chosen."""
+"""Number of intervals from which the shortest is chosen."""
 
 REACHING = 0.5
-"""An interval that reaches an end of the range may be longer by this share of a relative Monte Carlo error."""
+"""An interval that reaches an end of the range is preferred, if it is longer by at most this share of a relative Monte
+Carlo error."""
 
 
 @jax.jit
@@ -58,7 +59,7 @@ def shortest(
     lower = find(tails).at[..., 0].set(jnp.broadcast_to(least, values.shape[:-1]))
     upper = find(tails + level).at[..., -1].set(jnp.broadcast_to(most, values.shape[:-1]))
     length = upper - lower
-    # Ends of intervals are random. One in the middle that is hardly shorter than one at an end proves nothing.
+    # Ends of intervals are random: one inside the range must be clearly shorter than one that reaches its end.
     tolerance = 1 + REACHING * jnp.sqrt(jnp.square(weights).sum(-1)) / weights.sum(-1)
     reaches = jnp.zeros(CANDIDATES, bool).at[jnp.array([0, -1])].set(True)
     best = jnp.argmin(jnp.where(reaches, length, length * tolerance[..., None]), -1)[..., None]

@@ -86,7 +86,7 @@ class Likelihood:
         rows = (self.targets - mean @ self.design.T) / (self.level if self.per_row else 1)
         found = np.sqrt(np.nansum(np.square(rows), -1) / np.maximum(self.num_rows, 1))
         expected = np.asarray(posterior.residual, np.float64)
-        # What rounding of the mean changes is no difference.
+        # Differences as small as the rounding of the mean don't count.
         rounding = np.finfo(posterior.mean.dtype).eps * np.abs(self.design).max(initial=0) * np.abs(mean).sum(-1)
         if not _close(found, expected, SAME_RESIDUAL, 8 * rounding):
             return "residuals are not those of the fit (other data, or weights of rows)"
@@ -103,7 +103,7 @@ class Likelihood:
 
 
 def _close(found: np.ndarray, expected: np.ndarray, share: float, rounding: np.ndarray) -> bool:
-    """Return whether numbers agree to a share of those expected; what is not finite tells nothing."""
+    """Return whether numbers agree to a share of those expected; those that are not finite don't count."""
     differs = np.abs(found - expected) > share * expected + rounding
     return not (differs & np.isfinite(found) & np.isfinite(expected)).any()
 

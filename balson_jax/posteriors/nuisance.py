@@ -19,7 +19,7 @@ class NuisancePosterior:
 
     Attributes:
       mean: ``(..., q)``, from all weighted draws.
-      std: ``(..., q)``; infinite if the noise is unknown and there is hardly a row to tell it.
+      std: ``(..., q)``; infinite if the noise is unknown and too few rows are left to estimate it.
       draws: one for each kept draw of theta, with the same weights, ``(..., D, q)``.
       intercept: whether the first is an intercept.
     """

@@ -73,7 +73,7 @@ class Outputs:
         if problem.batch_shape != posterior.batch_shape:
             raise ValueError(f"problem has the batch {problem.batch_shape}, the posterior {posterior.batch_shape}")
         if posterior.constraint.sum_may_be_less is None:
-            raise ValueError(f"constraint={posterior.constraint!r} doesn't tell its sum: set sum_may_be_less")
+            raise ValueError(f"constraint={posterior.constraint!r} doesn't state its sum: set sum_may_be_less")
         validation.require_positive("tolerance", validation.float_array("tolerance", tolerance))
         return sparsest(posterior, problem, float(tolerance))
 
@@ -134,7 +134,8 @@ class Outputs:
         Groups: ``posterior`` has one chain of draws of equal weight, taken from the kept ones by systematic resampling
         and shuffled. Some repeat, so ArviZ's effective sample size says nothing of this fit. That of the fit is in
         ``balson``, with the other diagnostics, the estimates from all draws, and the kept draws with their weights.
-        ``sample_stats`` tells which kept draw each one is. ``observed_data`` and ``constant_data`` hold what is passed.
+        ``sample_stats`` has the number of the kept draw behind each. ``observed_data`` and ``constant_data`` hold what
+        is passed.
 
         ``log_likelihood`` has one number per row and draw, for ``arviz.loo`` and ``arviz.compare``. It needs design
         and targets of a linear problem whose rows are independent and count alike: none of ``weights``, ``mask``,

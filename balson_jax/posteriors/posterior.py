@@ -66,7 +66,7 @@ class Posterior(Labelled, Outputs, Diagnostics):
       present_stderr: its Monte Carlo standard error.
       residual: root mean square of the residuals at ``mean``, ``(...)``; in units of the rows' own noise, if they have
         any.
-      least_residual: the same at the constrained optimum, the best that any theta does; NaN if that is not known.
+      least_residual: the same at the constrained optimum, the smallest of any theta; NaN if that is not known.
       total: the constant C.
       num_rows: how many observations counted.
       draws: some draws of theta that represent all, ``(..., D, P)``; D is the method's ``keep``.

@@ -6,8 +6,8 @@ may stand for the posterior if it changes the prediction by no more than a draw 
 
     |R (theta_S - mean)|^2  <=  tolerance E |R (theta - mean)|^2,
 
-and the set S is as small as we find: of the largest components as many as needed, then fewer, one at a time, as long as
-the rest can be refitted under the constraint. The noise level cancels.
+and the set S is as small as we find. It begins with as many of the largest components as are needed, and loses one at a
+time, as long as the rest, refitted under the constraint, satisfies this. The noise level cancels.
 """
 
 from __future__ import annotations
@@ -130,7 +130,7 @@ class _Search:
         outside = np.where(sets, 0, theta).sum(-1)
         theta = np.where(sets, theta, 0)
         np.put_along_axis(theta, one[..., None], np.take_along_axis(theta, one[..., None], -1) + outside[..., None], -1)
-        # What rounding leaves is not present.
+        # Components of the size of rounding errors are absent.
         theta = np.where(theta > ABSENT * self.total[:, None, None], theta, 0)
         if not self.may_be_less:
             theta = theta * (self.total[:, None] / np.maximum(theta.sum(-1), ABSENT))[..., None]

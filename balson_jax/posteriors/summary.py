@@ -16,7 +16,7 @@ MAX_NAME = 24
 """Longer names of components are cut."""
 
 FEW = 8
-"""With more components than this the table tells how probable it is that each is present, and begins with those."""
+"""With more parameters than this the table has a column of inclusion probabilities, the most probable first."""
 
 
 def as_text(posterior: Posterior, level: float) -> str:
@@ -66,7 +66,7 @@ def _quality(posterior: Posterior) -> str:
 
 
 def _largest_first(included: np.ndarray, mean: np.ndarray) -> np.ndarray:
-    """Return the components' order by probability of inclusion, as far as the table tells it, and then by size."""
+    """Return the components' order by probability of inclusion, rounded as in the table, and then by size."""
     return np.lexsort((-np.abs(mean), -np.round(included, 3)))
 
 
@@ -140,7 +140,7 @@ def _methods(posterior: Posterior) -> str:
 
 
 def _finite(value: Any, form: str) -> str:
-    """Return a number, or a dash where there is none to tell: no tail of equal weights, no bound."""
+    """Return a number, or a dash where there is none, as for the tail of equal weights or an unknown bound."""
     number = float(value)
     return format(number, form) if np.isfinite(number) else "–"
 

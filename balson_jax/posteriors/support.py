@@ -1,4 +1,4 @@
-"""Which components are there at all: how probable it is that each exceeds a share of the total."""
+"""Which components are present: the probability that each exceeds a share of the total."""
 
 from __future__ import annotations
 

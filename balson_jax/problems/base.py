@@ -54,8 +54,9 @@ class Problem(Labelled, Batched):
         """Whether the bound of the likelihood is proven."""
         return True
 
+    # The template this problem was made from. It is not part of the pytree: transformations of JAX drop it, and so does
+    # ``dataclasses.replace``.
     _template = None
-    # Not part of the pytree: the template is there until the problem goes through a transformation of JAX.
 
     def __post_init__(self) -> None:
         # ``dataclasses.replace(problem, noise=array)`` means a known level; a constraint may be its name.
@@ -108,8 +109,8 @@ class Problem(Labelled, Batched):
     def with_targets(self, target: Any) -> Problem:
         """Return the same problem with other targets: design, noise, prior, weights and constraint stay.
 
-        Nothing is validated or factorised again but the targets. Options that differ between the problems of a batch
-        need as many targets as before. Names of components stay; a table is read as ``linear_problem`` reads it.
+        Nothing is validated or factorised again but the targets. If options differ between the problems of a
+        batch, the number of targets must stay. Names of components stay; tables are read as by ``linear_problem``.
 
         >>> import jax.numpy as jnp
         >>> from balson_jax import linear_problem

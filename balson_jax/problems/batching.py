@@ -58,7 +58,7 @@ class Batched(abc.ABC):
         return jax.vmap(function, in_axes=(axes, *(0 for _ in arrays)))(self, *arrays)
 
     def take(self, index: np.ndarray, num_axes: int) -> Self:
-        """Return some problems along the first axis of a batch with so many axes.
+        """Return some problems along the first axis of a batch with ``num_axes`` axes.
 
         Leaves that don't have this axis, because problems share them along it, stay.
         """

@@ -1,4 +1,4 @@
-"""A prior with one concentration, common to all components, that is not known: how it is spread beforehand.
+"""The prior of an unknown concentration that all components have in common.
 
 The logarithm of the concentration has a uniform density between two ends. A grid stands for it: with values at even
 distances of their logarithms the trapezoidal rule gives the shares of the grid.
@@ -18,7 +18,7 @@ from .. import validation
 class CommonConcentration:
     """One unknown concentration for all components, to pass as ``prior``; ``prior="estimate"`` means the default.
 
-    Concentrations of a slack stay as they are given. Fits take as many times the work as the grid has values.
+    Concentrations of a slack stay as they are given. The work of a fit is multiplied by the number of values.
 
     Attributes:
       smallest: lower end.
@@ -43,7 +43,7 @@ class CommonConcentration:
         return np.geomspace(self.smallest, self.largest, self.num)
 
     def shares(self) -> np.ndarray:
-        """Return the probabilities of the values beforehand, ``(num,)``."""
+        """Return the prior probabilities of the values, ``(num,)``."""
         shares = np.ones(self.num)
         shares[[0, -1]] = 0.5
         return shares / shares.sum()

@@ -1,7 +1,8 @@
 """Integrals over an unknown noise variance that have no closed form.
 
-The integrand has one peak, whose place and width differ from draw to draw by orders of magnitude. Two coarse scans find
-the range that matters, and Gauss-Legendre points there give the integral; all of it for one draw, to be vmapped.
+The integrand usually has one peak, whose place and width differ from draw to draw by orders of magnitude. Two coarse
+scans find the range that matters, and Gauss-Legendre points there give the integral. The functions are written for one
+draw, to be vmapped.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from jax import lax
 
 POINTS = 20
 NEGLIGIBLE = 14.0
-"""Where the integrand is so many nats below its peak, it does not count."""
+"""Where the integrand is this many nats below its peak, it is neglected."""
 
 LINEAR = 1e-3
 """Variances below this share of the typical one are spaced evenly; above it, by their logarithms."""

@@ -182,8 +182,8 @@ def linear_problem(
     that are tables; arrays must have the design's order.
 
     Args:
-      design: ``(..., N, P)``, one column per parameter theta; or a table; or an ``UncertainDesign``, if columns are
-        known only so well.
+      design: ``(..., N, P)``, one column per parameter theta; or a table; or an ``UncertainDesign``, if the
+        columns have errors.
       target: ``(..., N)``; or a table.
       total: the constant C of the constraint: a number, or one per problem.
       constraint: ``"equal"`` (theta >= 0 of sum C), ``"at_most"`` (theta >= 0, a sum of at most C), ``"signed"``
@@ -196,16 +196,16 @@ def linear_problem(
       prior: concentrations of the Dirichlet prior on omega, which is theta / total (and more, if signed or with a
         slack; see ``problems.constraints``). 1 is flat, less favours few large components, more favours equal ones. A
         number, one per parameter (ending in an axis of length P; with a signed constraint for both signs alike, or 2 P
-        of them), or one per problem (the batch's shape, where that doesn't end in P). ``"estimate"`` integrates one
-        out that all components have in common: the answer for many columns of which few may matter. It takes a dozen
-        times the work, and ``posterior.concentration`` tells its posterior. A ``CommonConcentration`` states the range.
+        of them), or one per problem (the batch's shape, where that doesn't end in P). ``"estimate"`` integrates
+        out one concentration that all components have in common: for many columns of which few may matter. It takes a
+        dozen times the work. ``posterior.concentration`` is its posterior. A ``CommonConcentration`` states the range.
       slack_prior: concentration of the slack, where the constraint has one: a number, or one per problem.
       weights: of the rows, nonnegative, ``(..., N)``: an observation of weight w has the noise's variance divided by w,
         and counts as one; of weight zero it does not count.
       mask: booleans ``(..., N)``, ``True`` for rows that count.
       missing: ``"drop"`` drops rows whose target is NaN; ``"raise"`` refuses them.
       nuisance: more columns, ``(..., N, q)``, whose coefficients have no constraint: baselines, trends. They are
-        integrated out under a flat prior, exactly; ``posterior.nuisance`` tells them. The evidence then has an
+        integrated out under a flat prior, exactly; ``posterior.nuisance`` has them. The evidence then has an
         arbitrary constant, and compares only with that of problems that have the same nuisance columns.
       intercept: whether to add an unconstrained constant, as a nuisance column of ones.
       row_axes: how many axes of the target are rows: 2 for vector outputs, with a design ``(..., N, M, P)``, a target
@@ -214,8 +214,8 @@ def linear_problem(
 
     Returns:
       A ``LinearProblem``, or an ``UncertainProblem`` if the design is uncertain: a pytree in the dtype of design and
-      target. Weights, masks and missing values may differ
-      between targets that share a design; each problem then has a reduced design of its own.
+      target. Weights, masks and missing values may differ between targets that share a design; each problem then has a
+      reduced design of its own.
 
     Raises:
       ValueError: naming the argument, what is wrong and where.

@@ -15,7 +15,7 @@ import numpy as np
 from .. import validation
 
 Missing = Literal["raise", "drop"]
-"""Whether a NaN in a target raises ``ValueError`` or drops its row. Inside a trace the first ends in a status."""
+"""Whether a NaN in a target raises ``ValueError`` or drops its row. Inside a trace ``"raise"`` sets a status."""
 
 
 def kept_rows(
@@ -23,7 +23,8 @@ def kept_rows(
 ) -> jax.Array | None:
     """Return which rows of targets ``(..., *event)`` count, or ``None`` if all do.
 
-    ``counts`` has the rows that mask and weights leave. Rows with missing values may leave too.
+    ``counts`` marks the rows that mask and weights keep. With ``missing="drop"`` rows whose target is NaN are dropped
+    too.
     """
     _require_finite(target, counts, missing)
     if missing == "raise":

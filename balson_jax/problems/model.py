@@ -60,7 +60,7 @@ class ModelProblem(Problem):
         return [*self.input_ndims, 1, *whitening, 0, 0, 0, 0, *(0 for _ in jax.tree.leaves(self.noise)), 1]
 
     def all_finite(self) -> jax.Array:
-        """Return, per problem, whether every number of it is finite; inputs may be anything that predicts one."""
+        """Return, per problem, whether every number of it is finite, except the inputs, which may be anything."""
         return super(ModelProblem, dataclasses.replace(self, inputs=None, input_ndims=())).all_finite()
 
     def residual(self, omega: jax.Array) -> jax.Array:

@@ -116,9 +116,10 @@ class Noise(abc.ABC):
         return jnp.zeros(jnp.shape(bound), bool)
 
     def precision_shape(self, num_rows: jax.Array) -> jax.Array | None:
-        """Return the shape a if the precision given theta is ``Gamma(a)`` over a rate, ``(B,)``; else ``None``.
+        """Return the shape a if the precision given theta is ``Gamma(a) / rate``, ``(B,)``; else ``None``.
 
-        At the likeliest level the rate is a, and it grows by one for each nat that is lost there.
+        The precision is relative to the likeliest one. The rate is a at the optimum. It grows by one for each nat of
+        likelihood lost at the likeliest level.
         """
         return None
 

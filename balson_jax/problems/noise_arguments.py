@@ -41,7 +41,7 @@ def level_of(noise: Any, event: tuple[int, ...], batch: tuple[int, ...], dtype: 
 def _per_problem_or_row(
     noise: jax.Array, batch: tuple[int, ...], event: tuple[int, ...]
 ) -> tuple[jax.Array, jax.Array | None]:
-    """Tell one noise level per problem, returned first, from one per row, returned second."""
+    """Return noise levels per problem, and those per row; ``None`` for the latter if ``noise`` is per problem."""
     if noise.ndim == 0:
         return noise, None
     axes = len(event)

@@ -36,7 +36,7 @@ class Coefficients:
 
     Attributes:
       offset: their mean at ``theta = 0``, ``(..., q)``.
-      slope: how much less they are for theta, lifted to omega's components, ``(..., q, K)``.
+      slope: their decrease with theta, lifted to omega's components, ``(..., q, K)``.
       root: their covariance is ``s^2 root root'``, ``(..., q, q)``.
       intercept: whether the first belongs to a column of ones.
     """
@@ -144,7 +144,7 @@ def _require_useful(nuisance: np.ndarray | None, design: np.ndarray | None) -> N
     if lost:
         warnings.warn(
             f"nuisance: {lost} of the {int(alone)} directions in which the design tells theta lie in the span of the "
-            "nuisance columns; there the data can't tell theta, and the posterior is the prior",
+            "nuisance columns; there the data can't determine theta, and the posterior is the prior",
             stacklevel=4,
         )
 

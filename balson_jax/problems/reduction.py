@@ -71,7 +71,8 @@ def reduce(
 ) -> tuple[jax.Array, ...]:
     """Return factor, projection, cross and rest of the rows in whitened units.
 
-    With nuisance columns, those of the rows without their span; then what ``nuisance.without_span`` tells of them.
+    With nuisance columns, of the rows without their part in the columns' span, followed by what
+    ``nuisance.without_span`` returns about the coefficients.
 
     Args:
       design: ``(..., N, P)``.

@@ -1,13 +1,13 @@
-"""Linear problems whose design is known only so well: ``y = (A + E) theta + noise``, with E random.
+"""Linear problems whose design has errors: ``y = (A + E) theta + noise``, with E random.
 
 Each column of A has an error of its own, independent of the others', with covariance S_k. Integrated over these errors
 the likelihood is that of
 
     y ~ N(A theta, s^2 + V(theta)),    V(theta) = sum_k theta_k^2 S_k,
 
-whose covariance depends on theta, and with it the determinant. It is evaluated exactly for every draw: S_k is a
-diagonal plus a few directions, so that a draw costs as much as N rows, or, without the diagonal, as much as there are
-columns and directions, to which all rows are reduced.
+whose covariance depends on theta, and with it the determinant. It is evaluated exactly for every draw. S_k is a
+diagonal plus a few directions. With a diagonal a draw costs as much as N rows. Without one the rows are reduced to the
+number of columns and directions, and a draw costs as much as these.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ EXACT = lax.Precision.HIGHEST
 class UncertainProblem(Problem):
     """A problem, or a batch, with an uncertain design; made by ``linear_problem``.
 
-    It has n rows in whitened units: those of the data if entries vary on their own, else as many as columns and
-    directions span. The fields that all problems have are described in ``Problem``.
+    It has n rows in whitened units: those of the data if entries vary on their own, else one for each dimension that
+    columns and directions span. The fields that all problems have are described in ``Problem``.
 
     Attributes:
       design: ``(..., n, P)``.
@@ -87,7 +87,7 @@ class UncertainProblem(Problem):
         return 0.5 * jnp.square(self._residual(self._theta(omega))).sum() + self.rest
 
     def levels(self, omega: jax.Array) -> Levels:
-        """Return the log-likelihood at one omega, ``(K,)``, of one problem, and what it tells of the noise's variance.
+        """Return the log-likelihood at one omega, ``(K,)``, of one problem, and the posterior of the variance.
 
         The mean of the variance given omega is ``variances @ shares``. A known one has a single point.
         """

@@ -1,4 +1,4 @@
-"""Designs whose columns are known only so well, as users describe them."""
+"""Designs whose columns have errors, as users describe them."""
 
 from __future__ import annotations
 
@@ -16,13 +16,14 @@ from .. import validation
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class UncertainDesign:
-    """A design whose columns are known only so well. Pass it to ``linear_problem`` in place of an array.
+    """A design whose columns have errors. Pass it to ``linear_problem`` in place of an array.
 
     The errors of different columns are independent, and each target has errors of its own: it was made by columns that
     were drawn anew. Errors of several kinds add up.
 
-    With ``noise="estimate"`` the variance of a row as a whole has the scale-invariant prior: the noise's, and what
-    errors of the design add to it at equal shares. (Of the noise alone it would have no integral: that could be zero.)
+    With ``noise="estimate"`` the scale-invariant prior is that of a row's total variance: the noise's, plus what errors
+    of the design add at equal shares. On the noise's variance alone this prior would give no proper posterior, because
+    that variance may be zero.
 
     Attributes:
       mean: the design, ``(..., N, P)``.
@@ -45,11 +46,11 @@ class UncertainDesign:
 
     @staticmethod
     def from_replicates(replicates: Sequence[Any], *, rows: bool = False) -> UncertainDesign:
-        """Return the design that repeated measurements of each column tell.
+        """Return the design that follows from repeated measurements of each column.
 
         Args:
           replicates: for each column an array ``(R_k, N)`` of at least two measurements of it, such as a bundle of
-            spectra of one material. What they differ by, a target's own columns differ by too.
+            spectra of one material. A target's own columns are taken to vary as these do.
           rows: whether entries vary independently of each other, with the standard deviations of the replicates. If
             not, columns vary in the directions in which replicates do.
         """

@@ -26,10 +26,11 @@ class VariancePrior(NamedTuple):
         return (self.shape <= 0) | (self.scale <= 0)
 
     def log_density(self, variance: jax.Array, added: jax.Array) -> jax.Array:
-        """Return the log-density of the variance; for ``scale=0`` of the variance with what other errors add.
+        """Return the log-density of the variance; with ``scale=0`` that of the total variance, ``variance + added``.
 
-        With ``scale=0`` the density has no integral at zero, where other errors keep the likelihood finite. The total
-        variance of a row then has that prior: for ``shape=0`` it is scale-invariant, as without other errors.
+        With ``scale=0`` the density of the variance alone has an infinite integral near zero, where other errors keep
+        the likelihood finite. So the total variance of a row has this prior: for ``shape=0`` it is scale-invariant, as
+        without other errors.
 
         Args:
           variance: where.

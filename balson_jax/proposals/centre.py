@@ -1,4 +1,4 @@
-"""The centre of a posterior on the simplex: where walls push as hard as the data pull.
+"""The centre of a posterior on the simplex: the forces of the walls and of the data are in balance there.
 
 The centre maximises ``ln likelihood + sum_k e_k ln omega_k`` for positive exponents e, here for a quadratic
 log-likelihood. With exponents equal to the concentrations it is the mode in log-ratio coordinates. It always lies

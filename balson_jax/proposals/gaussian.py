@@ -5,9 +5,9 @@ comes from its Gaussian conditional on the previous ones, truncated to the remai
 Hajivassiliou and Keane; Genz 1992). The last component takes the remainder. The density of the draws is exact, so the
 weights are exact too.
 
-The conditional of a component should know the walls of the components still to come. Here it does: each of their
-factors ``omega^(e)`` is replaced by its second-order expansion in omega at the centre of the posterior (see
-``centre``), with exponents ``e = 1`` for a flat prior. The Gaussian of the likelihood and all walls has its mode at the
+The conditional of a component should account for the walls of the components still to come. Here each of their factors
+``omega^(e)`` is replaced by its second-order expansion in omega at the centre of the posterior (see ``centre``), with
+exponents ``e = 1`` for a flat prior. The Gaussian of the likelihood and all walls has its mode at the
 centre, and its sequential conditionals follow from one triangular factor. From the conditional of component k its own
 expanded wall is removed again, because truncation represents it exactly.
 

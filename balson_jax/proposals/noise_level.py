@@ -17,8 +17,8 @@ SMALLEST_SHAPE = max(ALPHA_MIN, 0.5)
 """Gamma variates of smaller shapes would need a second number."""
 
 WIDEST = 0.25
-"""Least shape of the precision's distribution, relative to that given omega. Wide enough to be safe, and a quarter of
-the shape still leaves two thirds of the draws effective where all of it would be right."""
+"""The shape b of the draws is at least this share of the shape a given omega. A smaller b is wider and safer. Where
+b = a would be right, b = a / 4 leaves two thirds of the draws effective."""
 
 
 @jax.tree_util.register_dataclass
@@ -33,10 +33,10 @@ class NoiseLevel:
     from the latter, so their bound of the weights holds.
 
     The posterior of the precision is ``p^(a - 1) exp(-a p) Z(p)``, where Z is the evidence for known noise, and
-    ``-d ln Z / d ln p = E[p u]``. A component that the data determine adds 1/2 to ``E[p u]``, and one that they press
-    to a wall adds its concentration if they press hard, half of it if its optimum is at the wall: in both cases Z is a
-    power of p. The posterior is then ``Gamma(a - E[p u]) / a``. If the prior holds omega where the data don't want it,
-    Z falls exponentially and the posterior is narrower than that, about the same mean.
+    ``-d ln Z / d ln p = E[p u]``. Each component that the data determine adds 1/2 to ``E[p u]``. A component pressed
+    hard to a wall adds its concentration. One whose optimum is at the wall adds half of it. In each case Z is a power
+    of p, and the posterior is ``Gamma(a - E[p u]) / a``. If the prior keeps omega away from where the data are, Z falls
+    exponentially and the posterior is narrower than that, about the same mean.
 
     Attributes:
       shape: ``a``, half the number of rows plus the shape of the noise's prior, ``(B,)``.

@@ -100,7 +100,7 @@ Sobol points are dealt (see ``sobol``), because samplers assign draws to slots b
 """
 
 HASH_COORDINATES = 0x6B656570
-"""Seeds of coordinates from this number on are for hashes of the points' numbers."""
+"""Coordinates from this number on have no points. Their seeds hash the numbers of the draws."""
 
 
 @jax.tree_util.register_dataclass
@@ -136,7 +136,7 @@ class Streams:
 
 
 def streams(points: str, key: jax.Array, replicates: jax.Array, dims: int) -> Streams:
-    """Return the sequences of numbered replicates that belong to a key, for points with so many coordinates."""
+    """Return the sequences of numbered replicates that belong to a key, for points with ``dims`` coordinates."""
     keys = jax.vmap(lambda number: jax.random.fold_in(key, number))(replicates)
     numbers = np.concatenate([np.arange(dims), HASH_COORDINATES + np.arange(2)])
     seeds = jax.vmap(lambda own: seeds_of(own, jnp.asarray(numbers, jnp.uint32)))(keys)

@@ -12,7 +12,8 @@ from ..status import Status
 from .extras import load
 
 TOO_CORRELATED = 2.0
-"""Correlations above this over the root of the number of times are told; chance alone makes such one time in forty."""
+"""Correlations above this number, divided by the root of the number of times, are reported. Chance alone causes one in
+forty times."""
 
 
 class AverageEffect(NamedTuple):

@@ -124,7 +124,7 @@ def mixing(
         make the mixture nonlinear.
       group: column of the consumers that holds their group.
       noise: standard deviation of the residual error, a number, or one per tracer (a list, or a mapping by name). Two
-        tracers can't tell it. By default a tenth of the root mean square of the standard deviations of sources and
+        tracers can't determine it. By default a tenth of the root mean square of the standard deviations of sources and
         discrimination, per tracer: hardly any beside these, as in MixSIR. State what measurements add, if that is more.
       prior: concentration of the Dirichlet prior on the shares, a number, or one per source (a list, or a mapping).
       level: probability of the intervals.

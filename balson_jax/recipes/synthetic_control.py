@@ -5,7 +5,7 @@ units that are never treated, the donors:
 
     y_t = sum_k w_k Y_tk + noise,    w >= 0, sum w = 1.
 
-After it the weighted mean tells what would have been observed without treatment, and the effect is the difference.
+After it the weighted mean estimates what would have been observed without treatment; the effect is the difference.
 Placebos repeat the analysis with each donor in the place of the treated unit, which stays out. The ratio of root mean
 squared errors after and before the treatment, compared with that of the placebos, gives a p-value.
 """

@@ -22,8 +22,11 @@ from .. import random, validation
 from ..problems.batching import map_blocks
 from ..problems.linear import LinearProblem, linear_problem
 
-SHAPE, RATE = 1.0, 1.78
-"""Shape and rate of the gamma prior on the squared penalty, as in Park and Casella (2008)."""
+SHAPE = 1.0
+"""Shape of the gamma prior on the squared penalty, as in Park and Casella (2008)."""
+
+RATE = 1.78
+"""Rate of the gamma prior on the squared penalty, as in Park and Casella (2008)."""
 
 BLOCK_ELEMENTS = 1 << 23
 """Largest number of values in the draws of problems sampled together. All draws are kept, for the median."""

@@ -1,1 +1,1 @@
-"""What residuals tell of the model: their covariance, and how much too narrow error bars are. NumPy alone."""
+"""Checks of the model by residuals: their covariance, and how much too narrow error bars are. NumPy alone."""

@@ -7,8 +7,8 @@ whose variances are those of a sum of smooth kernels with weights.
 
 Given draws of the thetas, c has a Gaussian posterior (ridge regression of residuals on theta). Inside the span of the
 design theta can follow D, and a free D would drift there. Two things forbid it. The weights, and so the size of D, are
-learned from what no theta reaches alone. And inside the span D moves only as far as the simplex, the prior of theta and
-this size of D allow.
+learned only from the part of the data that no theta reaches. And inside the span D moves only as far as the simplex,
+the prior of theta and this size of D allow.
 
 The information about c is that of known thetas less what their uncertainty takes away, the covariance of the score
 (Louis 1982).
@@ -37,7 +37,8 @@ LEAST_VARIANCE = 1e-14
 FIRST_WEIGHT = 1e-4
 
 MISSING = 0.5
-"""Steps count half of what uncertain thetas take away: none is slow, all of it may overshoot."""
+"""A step subtracts this share of the information that uncertain thetas take away. With 0 steps are slow; with 1 they
+may overshoot."""
 
 
 class Seen(NamedTuple):
@@ -56,7 +57,7 @@ class Seen(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Correction:
-    """What a design is off by.
+    """The error of a design.
 
     Attributes:
       design: the design as it was given, ``(N, P)``.
@@ -105,7 +106,7 @@ class Correction:
         return dataclasses.replace(new, added=self._added(spread, moment) / len(seen.weights), evidence=evidence)
 
     def _variances(self, seen: Seen, covariance: np.ndarray, moment: np.ndarray) -> tuple[np.ndarray, float]:
-        """Return variances of the coefficients that data outside the span tell, ``(P J,)``, and their evidence."""
+        """Return variances of the coefficients, from data outside the span, ``(P J,)``, and their evidence."""
         inside = self.basis.T @ covariance @ self.basis
         precision = self.basis @ np.linalg.solve(inside, self.basis.T)
         means = seen.draws.mean(0)

@@ -1,8 +1,9 @@
 """Covariances of residuals with few parameters: levels of rows, and variance components with weights.
 
-An unrestricted covariance of a batch's residuals is not safe to learn. Inside the span of the design residuals can't
-tell noise from theta, so it may grow there without contradiction. The components here have a fixed form each, and only
-their weights are learned; what is seen outside the span fixes what they are inside it:
+An unrestricted covariance of a batch's residuals is not safe to learn. Inside the span of the design residuals don't
+distinguish noise from theta, so the covariance may grow there without contradiction. The components here have a fixed
+form each, and only their weights are learned. The data outside the span determine the weights, which hold inside it
+too:
 
 - ``smooth``: errors of any kind that are alike in neighbouring rows,
 - ``columns``: each column of the design is off by a factor of its own, constant or slowly changing along the rows,
@@ -172,7 +173,7 @@ def outside(design: np.ndarray, nuisance: np.ndarray | None = None) -> np.ndarra
 def second_moment(residuals: np.ndarray, covariance: Covariance) -> np.ndarray:
     """Return the expected second moment of residuals ``(B, N)`` given those observed, ``(N, N)``.
 
-    Residuals are NaN where a row is missing; there the current covariance tells what to expect.
+    Residuals are NaN where a row is missing; there the current covariance gives their expectation.
     """
     missing = np.isnan(residuals)
     whole = ~missing.any(1)

@@ -3,8 +3,9 @@
 A covariance S of the residuals with few parameters (see ``covariance``) is fitted to the part of the data that no theta
 reaches. Errors of theta then have the covariance ``D S D'`` with D the pseudo-inverse of the columns less their mean
 (least squares for a fixed sum, without walls; the sandwich of Huber 1967 and White 1980), while the plain model says
-``D D'`` in units of its noise level. The factor f is the root of the ratio of their traces. S is the likeliest under a prior ``exp(-f^2 / 2)``. A batch overrules this prior; the
-residuals of a single target, which fit some smooth error by chance, do not.
+``D D'`` in units of its noise level. The factor f is the root of the ratio of their traces. S is the likeliest under a
+prior ``exp(-f^2 / 2)``. A batch overrules this prior; the residuals of a single target, which fit some smooth error by
+chance, do not.
 
 The problems of a batch differ. Problem i is given the covariance ``a_i (W + r_i C)`` with W the levels of rows and C
 the components, both of the batch. In coordinates in which W is the identity and C diagonal, the likelihood of ``r_i``
@@ -57,7 +58,7 @@ class Narrowness(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Geometry:
-    """A whitened design: what its rows tell of theta, and what no theta reaches. Made by ``geometry``.
+    """A whitened design: its linear estimate, and the part of the data that no theta reaches. Made by ``geometry``.
 
     Attributes:
       columns: the design, ``(N, P)``.
@@ -79,7 +80,7 @@ class Geometry:
 def geometry(
     columns: np.ndarray, lifted: np.ndarray, nuisance: np.ndarray | None = None, places: np.ndarray | None = None
 ) -> Geometry:
-    """Return what is known of whitened rows.
+    """Return the geometry of a whitened design.
 
     Args:
       columns: the design, ``(N, P)``.
@@ -135,7 +136,7 @@ def _fitted(z: np.ndarray, inside: np.ndarray, theta: np.ndarray, known: Geometr
 
 
 def _each(inside: np.ndarray, fitted: Covariance, basis: np.ndarray, rows: float, components: float) -> np.ndarray:
-    """Return the square of each problem's factor, ``(B,)``, given what levels of rows and components make of it."""
+    """Return the square of each problem's factor, ``(B,)``, given the parts due to levels of rows and to components."""
     root = np.linalg.inv(np.linalg.cholesky((basis.T * fitted.levels) @ basis))
     mixed = basis.T @ (fitted.matrix - np.diag(fitted.levels)) @ basis
     values, vectors = np.linalg.eigh(root @ mixed @ root.T)

@@ -1,6 +1,7 @@
-"""The methods of ``fit``, one a file: the paper's four, three for strong data, and ``Auto``, which chooses.
+"""The methods of ``fit``: the paper's four, three for strong data, and ``Auto``, which chooses.
 
-To add one: a file here with a subclass of ``Sampler``, one line in ``METHODS``, a row in the contract test.
+Most have a file of their own here. ``RSIRS`` and ``ISIRS`` share ``rounds``, and ``HitAndRun`` is in ``chains``. To add
+one: a file here with a subclass of ``Sampler``, one line in ``METHODS``, a row in the contract test.
 """
 
 from __future__ import annotations

@@ -30,7 +30,7 @@ MAX_GAUSSIAN = 64
 """With more components a truncated Gaussian has hardly any effective draws, whatever the prior."""
 
 MAX_FIXED_GAUSSIAN = 32
-"""The same where the choice can't depend on the data."""
+"""The same limit where the choice can't depend on the data."""
 
 OPTIMISM = 3.0
 """Margin for small samples. They miss rare large weights, and so overestimate the share of effective draws."""
@@ -56,7 +56,7 @@ MAX_MOVES = 1 << 16
 
 
 class Outlook(NamedTuple):
-    """What is known of the pending problems before a rung, one number each.
+    """What is known of the pending problems before a rung. Each array has one entry per problem.
 
     Attributes:
       prior_share: rough share of draws from the prior that would be effective.
@@ -94,14 +94,16 @@ class Rung(NamedTuple):
 class Auto(Sampler):
     """For each problem the cheapest method that gives enough effective draws and can be trusted; the default.
 
-    Enough is ``target_ess``. A result is trusted if its status is ``OK``. If a later method remains, Pareto k must also
-    be below 0.5, unless there are 24 times as many effective draws as asked for; a run with few draws needs three times
-    the target; and the standard deviations must be known about as well as the target asks (``posterior.std_stderr``).
-    First ``TG``, with more and more draws as long as that promises enough; then ``HitAndRun``. A model may have several
-    peaks, of which ``TG`` would see one. Models begin with ``IS``, and so do problems with more than 64 components,
-    unless their data are plainly too strong for it.
-    ``posterior.method`` tells which was used. Problems that no method could serve are flagged in ``status``: with
-    ``BUDGET`` if there were fewer effective draws than asked for.
+    Enough is ``target_ess``. A result is trusted if its status is ``OK``. If a later method remains, three more
+    conditions must hold. Pareto k is at most 0.5, unless there are 24 times the effective draws asked for. A run with
+    few draws has three times the target. The standard deviations are about as precise as the target implies
+    (``posterior.std_stderr``).
+
+    Linear problems begin with ``TG``. More draws follow as long as they promise enough effective ones; then
+    ``HitAndRun``. With more than 64 components they begin with ``IS`` instead, unless the data are plainly too strong
+    for it. Models begin with ``IS``, because they may have several peaks and ``TG`` sees one.
+    ``posterior.method`` names the method that was used. Problems that no method could serve are flagged in ``status``:
+    with ``BUDGET`` if there were fewer effective draws than asked for.
 
     Where the host can't see the data, inside ``jit``, ``vmap`` or ``grad``, or where several devices divide the draws
     of a problem, it is one method for all: ``TG()`` for linear problems up to 32 components, ``HitAndRun()`` above, and
@@ -196,12 +198,12 @@ def _points(num_components: int) -> str:
 
 
 def prior_share(target: Target) -> jax.Array:
-    """Return roughly which share of draws from the prior would be effective, ``(B,)``; 1 where nothing is known.
+    """Return the rough share of draws from the prior that would be effective, ``(B,)``; 1 where nothing is known.
 
     For a Gaussian prior and likelihood in d dimensions the share is the ratio of the posterior's volume to the prior's,
     times ``2^(d/2)``: with prior N(0, s^2) and weights of width t << s, ``E[w]^2 / E[w^2] = sqrt(2) t / s`` in each.
     """
-    # Nothing is known of models, and nothing is asked of problems that begin with TG.
+    # For models nothing is known, and problems that begin with TG do not need it.
     if not target.is_linear or target.shape[1] <= MAX_GAUSSIAN:
         return jnp.ones(target.shape[0], target.prior.dtype)
     both, alone = (log_volume(part, target.full_prior) for part in (target.quadratic(), None))

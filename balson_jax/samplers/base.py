@@ -19,7 +19,8 @@ from ..weighting.convergence import NOISE_DRAWS
 from ..weighting.estimate import Estimate
 
 REPLICATES = 8
-"""Fewer would give larger nets of quasi-random points and so smaller errors, more would give better error bars."""
+"""Number of independent replicates. With fewer, each has more points and errors are smaller. With more, error bars
+are better."""
 
 DEFAULT_CHUNK = 4096
 DEFAULT_KEEP = 512
@@ -95,7 +96,7 @@ class Sampler(abc.ABC):
     """Whether ``log_evidence`` is estimated; if not it is NaN."""
 
     is_chain: ClassVar[bool] = False
-    """Whether draws are correlated, and ``rhat`` tells whether they have converged."""
+    """Whether draws are correlated; ``rhat`` then shows whether they have converged."""
 
     has_derivatives: ClassVar[bool] = True
     """Whether ``mean`` and ``log_evidence`` have first derivatives. If not, differentiation raises ``TypeError``."""
@@ -162,7 +163,7 @@ class Sampler(abc.ABC):
 
 
 def num_kept(keep: int, target: Target) -> int:
-    """Return how many draws to keep: as many as asked for, but enough for the noise if its level is estimated."""
+    """Return how many draws to keep: the number asked for, but enough for the noise if its level is estimated."""
     return max(keep, NOISE_DRAWS) if target.noise.estimates_level else keep
 
 

@@ -20,7 +20,7 @@ from .base import DEFAULT_CHUNK, DEFAULT_KEEP, REPLICATES, Sampler, num_kept
 from .importance import Plan, importance
 
 MISSED = 0.1
-"""A peak is missed if a draw there would have this share of the weights of all draws."""
+"""A peak is missed if one draw there would have more than this share of the weights of all draws."""
 
 
 @jax.tree_util.register_dataclass
@@ -98,7 +98,7 @@ class TG(Sampler):
 def _misses_a_peak(target: Target, proposal: DividedProposal, found: Estimate, num_draws: Any) -> jax.Array:
     """Return for which problems a draw at some peak of the likelihood would have a large part of all weights, ``(B,)``.
 
-    Draws that never came near a peak don't tell of it, neither by their effective number nor by Pareto k.
+    If no draw came near a peak, neither the effective number of draws nor Pareto k shows that it was missed.
     """
     assert target.peaks is not None
     peaks = jnp.swapaxes(target.peaks, -1, -2)

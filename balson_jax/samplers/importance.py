@@ -205,7 +205,7 @@ class IS(Sampler):
     """Importance sampling of the posterior.
 
     Estimates the exact posterior's moments and evidence. With the prior as its proposal the weights are bounded; the
-    effective sample shrinks as data get stronger, and ``status`` tells when it is gone.
+    effective sample shrinks as data get stronger, and ``status`` says when it is too small.
 
     Attributes:
       num_draws: draws per problem, at least 2.

@@ -36,7 +36,7 @@ def run_rounds(key: jax.Array, target: Target, first: Estimate, method: Rounds, 
     Returns:
       The last round's estimate, with the troubles of all rounds in its status, the smallest effective sample and the
       largest Pareto k. After a collapsed round the later ones look healthy around a wrong place, so the worst round
-      speaks for all.
+      counts.
     """
     if method.rounds == 0:
         return first
@@ -253,10 +253,10 @@ class RSIRS(Rounds):
 
 
 def _in_replicates(found: Estimate, replicates: int) -> Estimate:
-    """Return an estimate from independent draws with errors in some independent directions.
+    """Return an estimate from independent draws, its errors written as those of independent replicates.
 
-    A sum of n kept draws' deviations with random signs, over ``sqrt(n ess)``, has the covariance of the mean's error.
-    Draws are dealt to the directions, with alternating signs.
+    The deviations of n kept draws from their mean, summed with random signs and divided by ``sqrt(n ess)``, have the
+    covariance of the mean's error. Here draws are dealt to the replicates, with alternating signs.
     """
     count = found.draws.shape[-1] // replicates * replicates
     sign = jnp.where(jnp.arange(count // replicates) % 2 == 0, 1.0, -1.0)

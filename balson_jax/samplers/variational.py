@@ -40,7 +40,7 @@ class Variational(Sampler):
     """The Dirichlet closest to the posterior, in ``KL(Dir(alpha) | posterior)``, corrected by importance sampling.
 
     ``alpha`` and ``theta`` are the closest Dirichlet's. ``mean``, ``std``, ``log_evidence`` and draws are of the
-    posterior, from weighted draws of that Dirichlet, one in eight from the prior; ``pareto_k`` and ``ess`` tell how
+    posterior, from weighted draws of that Dirichlet, one in eight from the prior; ``pareto_k`` and ``ess`` show how
     good the approximation is. Where components are strongly correlated no Dirichlet is close, and ``status`` says so.
 
     Of a model that is not linear ``alpha`` has no derivatives (they are zero); ``mean`` has.

@@ -53,13 +53,13 @@ class Optimum(NamedTuple):
 
 
 PRESENT = "present"
-"""Name of the quantity that tells which parameters are present."""
+"""Name of the booleans, one per parameter, that mark which are present in a draw."""
 
 PRESENT_SHARE = 0.01
 """A parameter is present if its magnitude exceeds this share of the total."""
 
 FEW_COMPONENTS = 8
-"""With more components than this, all draws are asked which parameters are present, not only the kept ones."""
+"""With more components than this, probabilities of presence come from all draws, not only from the kept ones."""
 
 
 @functools.singledispatch

@@ -59,7 +59,7 @@ class LinearTarget(Target):
     def evaluate(self, omega: jax.Array) -> Values:
         """Return relative log-likelihoods and half-squares of draws."""
         exact = lax.Precision.HIGHEST
-        # A product of the draws and the design, without the target: shared problems share it.
+        # A product of the draws and the design, without the target: problems that share both share it.
         fitted = jnp.matmul(self.factor, omega, precision=exact)
         centre = jnp.einsum(f"{_axes('bmk', self.factor)},bk->bm", self.factor, self.optimum, precision=exact)
         linear = jnp.einsum(f"bk,{_axes('bkl', omega)}->bl", self.multipliers, omega, precision=exact)
@@ -125,7 +125,7 @@ def _square_distance(fitted: jax.Array, centre: jax.Array) -> jax.Array:
 
 
 def _told(multipliers: jax.Array, problem: LinearProblem) -> jax.Array:
-    """Return multipliers that are larger than the rounding errors of the gradient, and zeros, for one problem.
+    """Return the multipliers, with those below the gradient's rounding error set to zero, for one problem.
 
     Where the residual is a rounding error, so is its product with a column.
     """

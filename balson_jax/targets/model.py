@@ -15,7 +15,7 @@ from ..problems.model import ModelProblem
 from .base import Needs, Optimum, Quadratic, Target, Values, common_fields, find_optimum, target_of
 
 PREDICTED_ELEMENTS = 1 << 20
-"""A model's predictions are computed for as many draws at a time as hold no more numbers than this."""
+"""Draws are evaluated together as long as a model's predictions for them hold no more numbers than this."""
 
 SEARCH_STREAM = 0x626F756E
 """Folded into the key for the search, so that its random numbers are not the sampler's."""

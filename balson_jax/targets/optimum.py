@@ -119,7 +119,7 @@ def _step_length(value: jax.Array, change: jax.Array) -> jax.Array:
 def _newton_on_support(problem: LinearProblem, hessian: jax.Array, best: _Candidate) -> jax.Array:
     """Return the equality-constrained optimum over the components that seem to be positive.
 
-    At the optimum either a component or its KKT multiplier is zero: the larger of the two tells which.
+    At the optimum either a component or its KKT multiplier is zero: the smaller of the two is taken to be zero.
     """
     scale = jnp.maximum(jnp.abs(hessian).max(), jnp.finfo(hessian.dtype).tiny)
     multipliers = (best.gradient.max() - best.gradient) / scale

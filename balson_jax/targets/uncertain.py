@@ -27,7 +27,7 @@ ELEMENTS = 1 << 21
 
 REWEIGHTINGS = 6
 SOLVED_TOGETHER = 256
-"""For so many problems optima are found at a time."""
+"""Number of problems whose optima are found together."""
 
 
 @jax.tree_util.register_dataclass
@@ -106,7 +106,7 @@ class UncertainTarget(Target):
     def noise_posterior(
         self, draws: jax.Array, weights: jax.Array, moments: tuple[jax.Array, jax.Array, jax.Array] | None
     ) -> NoiseQuantiles | None:
-        """Return the posterior of the noise level from kept draws: a mixture of what each of them tells."""
+        """Return the posterior of the noise level from kept draws: a mixture of the posteriors given each."""
         prior = self.noise.variance_prior()
         if prior is None:
             return None

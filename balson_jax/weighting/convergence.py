@@ -26,7 +26,7 @@ from .diagnostics import high_rhat, verdict
 from .estimate import Estimate, Moment
 
 BATCHES = 8
-"""Number of batches of a chain, whose means tell the standard error."""
+"""Number of batches of a chain. The standard error follows from their means."""
 
 NOISE_DRAWS = 64
 """Draws kept for the shape of the noise posterior, which barely depends on theta. Its moments come from all draws."""
@@ -78,7 +78,7 @@ def judge(parts: running.Moments, num_chains: int) -> Convergence:
 
 
 def _effective(variance: jax.Array, error_square: jax.Array, count: jax.Array) -> jax.Array:
-    """Return effective numbers of draws, at most as many as there are, ``(B, n)``."""
+    """Return effective numbers of draws, at most the number of draws, ``(B, n)``."""
     still = variance <= 0
     smallest = jnp.maximum(error_square, variance / count)
     return jnp.where(still, count, variance / jnp.where(still, 1, smallest))

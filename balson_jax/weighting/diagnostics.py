@@ -54,7 +54,7 @@ class Diagnostics:
 def verdict(ess: jax.Array, k: jax.Array | None = None, num_draws: jax.Array | int = 0) -> jax.Array:
     """Return the ``Status`` that effective sample size and, for weighted draws, Pareto k call for."""
     low = jnp.where(ess < MIN_ESS, Status.LOW_ESS, 0)
-    # Draws of no weight tell nothing of the tail: only the effective ones count.
+    # Draws of no weight say nothing about the tail: only the effective ones count.
     counted = jnp.clip(ess, MIN_ESS, jnp.maximum(num_draws, MIN_ESS))
     heavy = 0 if k is None else jnp.where(k > pareto_k_threshold(counted), Status.HIGH_PARETO_K, 0)
     return (low | heavy).astype(jnp.int32)

@@ -20,8 +20,11 @@ from .pareto import pareto_k, tail_size
 SQUARES_ERROR = 0.25
 """Bounded weights whose mean square has at most this relative standard error have no tail: k is at most 0."""
 
-FLAT, FLAT_COUNT = 2.0, 1000
-"""Among so many weights, none above this multiple of their mean, there is no tail: k is at most 0."""
+FLAT = 2.0
+"""If at least ``FLAT_COUNT`` weights are all below this multiple of their mean, there is no tail: k is at most 0."""
+
+FLAT_COUNT = 1000
+"""Number of weights that ``FLAT`` needs."""
 
 ROUNDED_NATS = 0.01
 """A log-weight may exceed its bound by this much, because it is rounded."""
@@ -93,8 +96,8 @@ class Estimate(Diagnostics):
 def from_replicates(parts: Moments, log_peak: jax.Array, num_draws: int, inverse_bound: jax.Array) -> Estimate:
     """Return the estimate from weighted draws, given as moments of independent replicates along a leading axis.
 
-    Standard errors come from the spread between the replicates, which holds for quasi-random draws too. All quantities
-    of a problem tell together how exact its draws are (see ``dependable``).
+    Standard errors come from the spread between the replicates, which holds for quasi-random draws too. The
+    quantities of a problem together show how exact its draws are (see ``dependable``).
 
     Args:
       parts: the moments.
@@ -117,12 +120,12 @@ def from_replicates(parts: Moments, log_peak: jax.Array, num_draws: int, inverse
     # A weight above a model's bound proves the bound wrong.
     holds = moments.peak + jnp.log(inverse_bound) <= ROUNDED_NATS
     is_harmless = holds & is_bounded_tightly(acceptance_rate * inverse_bound, moments.count)
-    # No tail to speak of, whatever its shape: it is the bend of nearly equal weights.
+    # Weights so close to their mean have no tail, whatever shape is fitted to the largest ones.
     is_harmless = is_harmless | ((moments.peak - log_mean_weight < math.log(FLAT)) & (moments.count >= FLAT_COUNT))
     k = jnp.where(is_harmless, jnp.minimum(k, 0), k)
     draws, draw_weights = reservoir.gather(parts.kept, scale / moments.mass)
     errors = {name: _errors(name, parts, moments, math.sqrt(correction) * share) for name in moments.mean}
-    # Indicators jump, so quasi-random draws gain little for them, and they tell nothing of the gain of the others.
+    # Indicators jump, so quasi-random draws gain little for them. That says nothing about the gain of the others.
     smooth = {name: own for name, own in errors.items() if name != PRESENT}
     independent = 1 / jnp.maximum(ess, 1)
     gain = _gain(smooth, ess, evidence_square, weight_square)
@@ -150,13 +153,14 @@ def dependable(between: jax.Array, within: jax.Array) -> jax.Array:
 
     The spread between R replicates has R - 1 degrees of freedom. With eight replicates the error of a mean exceeds six
     such standard errors once in 2,000 times (Student's t), because the spread is sometimes small by chance. The other
-    quantities of the same problem have errors too. As multiples of those of independent draws, which the weights tell,
-    they are about as large; their mean square has more degrees of freedom. A squared error counts a quarter by itself
-    and the rest by what the others suggest; all by itself where it is the larger one.
+    quantities of the problem help. Relative to the errors of independent draws, which follow from the weights, theirs
+    are about as large, and their mean square has more degrees of freedom. The result is a quarter of ``between`` plus
+    three quarters of ``within``, and never less than ``between``.
 
     Args:
       between: squared standard error from the spread between replicates.
-      within: that of as many independent draws, times the mean ratio of both over the quantities of the problem.
+      within: squared standard error of the same number of independent draws, times the typical ratio of squared
+        errors to those of independent draws over the quantities of the problem.
     """
     return jnp.maximum(between, 0.25 * between + 0.75 * within)
 
@@ -183,7 +187,7 @@ def _gain(errors: dict[str, Any], ess: jax.Array, evidence: jax.Array, independe
     """
     means, variances = (jnp.concatenate(own, -1) for own in zip(*errors.values(), strict=True))
     means, variances = (jnp.square(own).sum(0) * ess[:, None] for own in (means, variances))
-    known = independent * ess > 1e-3  # nearly equal weights tell nothing
+    known = independent * ess > 1e-3  # nearly equal weights say nothing about the gain
     of_evidence = jnp.where(known, evidence / jnp.where(known, independent, 1), means.mean(-1))
     of_means = (means.sum(-1) + of_evidence) / (means.shape[-1] + 1)
     return jnp.maximum(jnp.sqrt(of_means) * jnp.sqrt(0.5 * variances.mean(-1)), SMALLEST_RATIO)
@@ -192,7 +196,7 @@ def _gain(errors: dict[str, Any], ess: jax.Array, evidence: jax.Array, independe
 def _moment(name: str, moments: Moments, errors: tuple[jax.Array, jax.Array], within: jax.Array) -> Moment:
     """Return the moment of a quantity, given relative errors, and the expected square of that of the mean, ``(B,)``.
 
-    That of the variance is twice as large, as of normal distributions.
+    That of the variance is taken as twice as large, as for normal distributions.
     """
     mean, variance = moments.mean[name], moments.variance(name)
     scale = jnp.where(variance > 0, variance, 1)

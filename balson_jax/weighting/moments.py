@@ -27,10 +27,10 @@ CANCELLATION = 1e-3
 """A variance below this share of the squared distance of the mean from the draws' centre is computed about the mean."""
 
 BUCKETS = 128
-"""A stream of draws keeps the largest weight of each residue class of its draws' numbers modulo this.
+"""Number of buckets of a stream, at most. Draw i falls into bucket i modulo this.
 
-The largest of those over all streams stand for the largest of all weights, without sorting: of the 128 largest among
-8 streams, about eight share a bucket with a larger one and are missed.
+A bucket keeps its largest weight. These over all streams stand for the largest of all weights, without sorting. Of the
+128 largest among 8 streams, about eight share a bucket with a larger one and are missed.
 """
 
 
@@ -53,7 +53,7 @@ class Moments:
       mean: ``sum p x / mass`` of each quantity x, ``(B, n)`` by name.
       spread: ``sum p (x - mean)^2``, ``(B, n)`` by name.
       count: number of draws, of any weight, ``(B,)``.
-      buckets: the largest log-weight in each residue class of the draws' numbers, ``(B, G)``.
+      buckets: the largest log-weight of each bucket (see ``BUCKETS``), ``(B, G)``.
       kept: some of the draws of omega, which represent all.
     """
 
@@ -97,8 +97,8 @@ def summarise(
     log_weights, quantities = split(log_weights), {name: split(values) for name, values in quantities.items()}
     peak = lax.stop_gradient(log_weights.max(-1))
     # XLA may compute the weights once for the maximum and again for the exponential, with different rounding. For huge
-    # log-weights that is many nats: lower the peak by as much, and cut the exponent, so that neither do all weights
-    # vanish nor does one overflow.
+    # log-weights the difference is many nats. Lower the peak by a bound of it, so that not all weights vanish, and cut
+    # the exponent, so that none overflows.
     peak = peak - 16 * jnp.finfo(peak.dtype).eps * jnp.abs(jnp.where(jnp.isneginf(peak), 0, peak))
     p = jnp.exp(jnp.minimum(log_weights - jnp.where(jnp.isneginf(peak), 0, peak)[..., None], 30))
     sums = {name: _sums(p, x) for name, x in quantities.items()}
@@ -122,7 +122,7 @@ def summarise(
 
 
 def _fold_maxima(log_weights: jax.Array, num_buckets: int) -> jax.Array:
-    """Return the largest of each residue class of the draws' numbers modulo ``num_buckets``, on the last axis."""
+    """Return the largest log-weight of each bucket, on the last axis; draw i is in bucket i modulo ``num_buckets``."""
     if num_buckets == 0:
         return log_weights[..., :0]
     # Halves folded onto each other: a reduction over a middle axis is many times slower on a CPU.
@@ -140,7 +140,7 @@ def _sums(p: jax.Array, x: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
 
 
 def _indicator_sums(p: jax.Array, holds: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """Return mass, mean and spread of indicators: an indicator is its own square, so one sum tells both."""
+    """Return mass, mean and spread of indicators: an indicator is its own square, so one sum gives both."""
     mass = p.sum(-1)
     axes = "krl" if holds.ndim == 3 else "bkrl"
     sums = jnp.einsum(f"brl,{axes}->brk", p, holds.astype(p.dtype), precision=EXACT)

@@ -23,8 +23,8 @@ def tail_size(num_draws: int) -> int:
 def pareto_k_threshold(num_draws: jax.Array | int) -> jax.Array:
     """Return the Pareto k above which a weighted mean is unreliable: ``min(1 - 1 / log10(S), 0.7)`` for S draws.
 
-    From Vehtari et al. (2024), Pareto smoothed importance sampling. Effective draws are counted: the threshold is
-    0.5 for 100 of them, 0.62 for 400, 0.7 from 2,154 on.
+    From Vehtari et al. (2024), Pareto smoothed importance sampling. Pass the effective number of draws. The
+    threshold is 0.5 for 100 of them, 0.62 for 400, 0.7 from 2,154 on.
     """
     return jnp.minimum(1 - 1 / jnp.log10(jnp.maximum(jnp.asarray(num_draws, float), 11)), 0.7)
 

@@ -1,4 +1,7 @@
-"""The weight of a draw: likelihood times prior over proposal. The one place that forms it."""
+"""The weight of a draw: likelihood times prior over proposal. The one place that forms weights of importance samplers.
+
+Rejection sampling takes them from here too. ``chains.tempering`` forms incremental weights of its own.
+"""
 
 from __future__ import annotations
 
@@ -17,8 +20,8 @@ def log_weights(
       target: the problems.
       values: of the target at the draws.
       log_omega: logarithms of the draws, ``(K, L)`` or ``(B, K, L)``.
-      log_proposal: log-density of the proposal at the draws, ``(B, L)`` or ``(L,)``, or ``None`` if that is the prior
-        of this round, which then cancels.
+      log_proposal: log-density of the proposal at the draws, ``(B, L)`` or ``(L,)``. ``None`` if the draws come from
+        the prior of this round: prior and proposal then cancel.
     """
     if log_proposal is None:
         return values.log_ratio

@@ -56,7 +56,7 @@ class Problems(NamedTuple):
     theta: np.ndarray
 
     def padded(self, num_rows: int) -> Problems:
-        """Return the problems with rows of zeros, which tell nothing: one program then serves all numbers of rows."""
+        """Return the problems with rows of zeros added, which change nothing: one program then serves all."""
         missing = num_rows - self.target.shape[1]
         design = np.pad(self.design, [(0, 0), (0, missing), (0, 0)])
         return Problems(design, np.pad(self.target, [(0, 0), (0, missing)]), self.theta)

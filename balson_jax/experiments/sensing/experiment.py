@@ -22,17 +22,23 @@ MEAN, SPARSE, MODE = "posterior mean", "sparse", "theta"
 OURS = (MEAN, SPARSE, MODE)
 """Point estimates of a posterior: its mean, ``posterior.sparse``, and the sparse mode of the matched Dirichlet."""
 
-LASSO, NNLS, EXACT = "LASSO", "nonnegative LS", "constrained LS"
-"""Methods of comparison: an L1 norm of at most 1; no signs; no signs and a sum of 1."""
+LASSO = "LASSO"
+"""Method of comparison: least squares with an L1 norm of at most 1."""
+
+NNLS = "nonnegative LS"
+"""Method of comparison: least squares without negative components."""
+
+EXACT = "constrained LS"
+"""Method of comparison: least squares without negative components, with a sum of 1."""
 
 RECOVERED = 0.1
 """Theta is recovered if the relative error of an estimate is at most this."""
 
 METHOD = HitAndRun(target_ess=100.0, max_moves=1 << 12, walkers=8, keep=256)
-"""Chains, because no proposal reaches so many components. They are short: a mean needs few draws."""
+"""Chains, because no proposal serves this many components. They are short: a mean needs few draws."""
 
 MAX_STEPS = 10_000
-"""Of nonnegative least squares."""
+"""Number of iterations of nonnegative least squares, at most."""
 
 NOISE = 0.03
 CASES = (

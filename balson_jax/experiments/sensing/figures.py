@@ -1,4 +1,4 @@
-"""Figures of the experiment: phase diagrams, and what posteriors say of themselves. Grey serves all of them."""
+"""Figures of the experiment: phase diagrams, and what posteriors say of themselves. All can be read in grey."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SHADES = LinearSegmentedColormap.from_list("shades", ["0.4", "1.0"])
 
 
 def overview(results: Results) -> Figure:
-    """Return two panels: where the posterior mean recovers theta, and that it knows where it has not."""
+    """Return two panels: where the posterior mean recovers theta, and its errors against those that it expects."""
     figure = Figure(figsize=(10, 4.2), layout="constrained")
     left, right = figure.subplots(1, 2)
     outcome = results.outcomes[0]

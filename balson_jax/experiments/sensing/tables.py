@@ -24,9 +24,9 @@ class Reliability(NamedTuple):
 
 
 class Honesty(NamedTuple):
-    """Numbers of problems by what the posterior expects of its mean, and by what is so.
+    """Numbers of problems by whether the posterior expects to have recovered theta, and by whether it has.
 
-    The first word is what the posterior expects: an error of at most ``RECOVERED`` ("yes"), or more.
+    The first word is what the posterior expects of its mean: an error of at most ``RECOVERED`` ("yes"), or more.
     """
 
     yes_recovered: int
@@ -108,7 +108,7 @@ def honesty_table(results: Results) -> Table:
 
 
 def reliability(outcomes: Sequence[Outcome], bins: int = BINS) -> Reliability:
-    """Return how often components are present that a posterior gives such a probability, in bins of equal width."""
+    """Return how often components are present, in bins of equal width of the probability that posteriors give them."""
     claimed = np.concatenate([outcome.inclusion.ravel() for outcome in outcomes])
     present = np.concatenate([outcome.present.ravel() for outcome in outcomes])
     place = np.clip((claimed * bins).astype(int), 0, bins - 1)
@@ -135,7 +135,7 @@ def reliability_table(results: Results) -> Table:
 
 
 def needed(results: Results) -> Table:
-    """Return how many rows the theory wants, beside how many of these problems least squares recovers."""
+    """Return the shares recovered of noiseless problems with enough rows, by the theory, and with fewer."""
     settings = results.settings
     rows = []
     for outcome in results.outcomes:

@@ -17,8 +17,8 @@ The expected squared distance for a fixed t is, with c = 1 on the simplex and 2 
 
 and t minimises it, so ``s t = c (K - s) E[(u - t)_+]``. The share of rows and the share of components that are present
 are thus explicit functions of t. The sum on the simplex is one more equation, but it is not one more random row: at the
-minimum a total that is only bounded gives the same distance. But t follows g, which costs the mean a little less than
-one row. ``rows_needed`` counts that too.
+minimum a total that is only bounded gives the same distance. But t follows g, which lowers the mean by a little less
+than one row. ``rows_needed`` counts that too.
 """
 
 from __future__ import annotations
@@ -29,12 +29,15 @@ from typing import NamedTuple
 import numpy as np
 
 BISECTIONS = 100
-MIN_STEP, MAX_STEP = 1e-8, 30.0
-"""Range of t."""
+MIN_STEP = 1e-8
+"""Smallest t."""
+
+MAX_STEP = 30.0
+"""Largest t."""
 
 
 class _Excess(NamedTuple):
-    """What a normal variate u (its magnitude, if signed) exceeds t by: probability, mean and mean square."""
+    """Excess of a normal variate u (of its magnitude, if signed) over t: its probability, mean and mean square."""
 
     probability: float
     mean: float
@@ -64,7 +67,7 @@ def rows_needed(num_components: int, num_present: int, signed: bool = False) -> 
 
 
 def weak_threshold(share_of_rows: float, signed: bool = False) -> float:
-    """Return the largest s / N that is determined, for N / K rows, in the limit of many components.
+    """Return the largest s / N at which theta is determined, given N / K, in the limit of many components.
 
     >>> round(weak_threshold(0.5), 3), round(weak_threshold(0.5, signed=True), 3)
     (0.558, 0.386)

@@ -111,7 +111,7 @@ def fly(own: Frame, omega: jax.Array, velocity: jax.Array, losses: Callable[[jax
       own: the coordinates.
       omega: the components.
       velocity: standard normal variates, ``(N, L, A)``.
-      losses: returns exponential variates, ``(N, L)``, for the reflection of a number.
+      losses: returns exponential variates, ``(N, L)``, given the number of the reflection.
     """
     left = jnp.full(omega.shape[:2], FLIGHT, omega.dtype)
     start = Flight(jnp.where(own.active, omega, 1), own.slope, velocity, left, jnp.int32(0))

@@ -99,8 +99,9 @@ class Bounces:
     def fly(self, key: jax.Array, walkers: Walkers, own: Frame) -> Walkers:
         """Return walkers after one flight each in the coordinates ``own``; their products must be refreshed.
 
-        A flight with too many reflections is rejected: the walker stays. The reversed flight has as many reflections
-        and the same probability, so the rejection is symmetric under time reversal and the posterior stays invariant.
+        A flight with too many reflections is rejected: the walker stays. The reversed flight has the same number
+        of reflections and the same probability, so the rejection is symmetric under time reversal and the posterior
+        stays invariant.
         """
         halves, num_problems, num_components, count = walkers.omega.shape
         dtype = walkers.omega.dtype

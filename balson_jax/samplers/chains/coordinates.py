@@ -22,14 +22,20 @@ from ... import dirichlet
 from ...targets import Quadratic
 from .walkers import EXACT, Walkers
 
-ADAPTATIONS, MAX_ADAPTATIONS = 8, 64
-"""Least and largest number of flights, with coordinates adapted before each, while walkers come in from afar."""
+ADAPTATIONS = 8
+"""Number of flights, at least, while walkers come in from afar; coordinates are adapted before each."""
 
-SETTLED, FAR_OUT = 3.0, 10.0
-"""Walkers have come in once no stiffness changes by the first factor, and no variance is too large by the second."""
+MAX_ADAPTATIONS = 64
+"""Number of these flights, at most."""
+
+SETTLED = 3.0
+"""Walkers have come in only if no stiffness changes by this factor or more."""
+
+FAR_OUT = 10.0
+"""Walkers have come in only if no variance exceeds the expected one by this factor or more."""
 
 STIFFNESS = (4.0, 1e30)
-"""Components have a standard deviation of at most one half, and one that floats can hold."""
+"""Range of stiffness: components have a standard deviation of at most one half, and one that floats can hold."""
 
 
 class Frame(NamedTuple):

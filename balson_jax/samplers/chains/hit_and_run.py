@@ -53,19 +53,19 @@ class HitAndRun(Sampler):
     """Markov chains that sample the posterior: the fallback that works where the others don't.
 
     Estimates the exact posterior, and with ``evidence=True`` its evidence. Draws are correlated: ``ess`` is the number
-    of independent draws with the same standard error, for the component that is known worst; ``rhat`` compares separate
-    ensembles. It has no derivatives, and raises ``TypeError`` when differentiated.
+    of independent draws with the same standard error, for the component that is known least precisely; ``rhat``
+    compares separate ensembles. It has no derivatives, and raises ``TypeError`` when differentiated.
 
     Attributes:
       target_ess: one number; rounds end when ``ess`` is at least this and ``rhat`` at most 1.01, and the round before,
         half as long, came near that.
-      max_moves: number of moves of a walker after burn-in; no round starts beyond it. ``status`` tells if the result
+      max_moves: number of moves of a walker after burn-in; no round starts beyond it. ``status`` says if the result
         can't be trusted.
       walkers: number of walkers of each of the four ensembles, a power of two, at least 8; ``None`` for more than half
         the components, and at least 16.
       match: rule for the precision of the approximating Dirichlet (see ``dirichlet.from_moments``).
       keep: number of draws that the posterior keeps, for intervals, samples and predictions: a power of two, or 0.
-        Rounds go on, beyond ``max_moves`` too, until there are as many.
+        Rounds go on, beyond ``max_moves`` too, until there are this many.
       walls: walls off which walkers of linear problems bounce, which is many times faster than straight lines alone:
         ``"hard"`` for those of the simplex, if the prior is uniform; ``"soft"`` for those of the prior, if no
         concentration is below 1; ``"rates"`` for sparse priors, if none is above 1; ``"none"`` for straight lines only,
@@ -166,7 +166,7 @@ class HitAndRun(Sampler):
 
 
 def _with_evidence(found: Estimate, target: Target, arrival: tempering.Arrival) -> Estimate:
-    """Return the estimate with the evidence that walkers from the prior tell."""
+    """Return the estimate with the evidence from the walkers that came in from the prior."""
     return dataclasses.replace(
         found,
         log_evidence=target.log_peak + arrival.log_mean,

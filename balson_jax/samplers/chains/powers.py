@@ -1,4 +1,4 @@
-"""Steps of tempered walkers: the next power, resampling, and what ensembles together tell (see ``tempering``)."""
+"""Steps of tempered walkers: the next power, resampling, and the estimate of all ensembles (see ``tempering``)."""
 
 from __future__ import annotations
 
@@ -8,10 +8,13 @@ import jax.numpy as jnp
 from ...bisection import bisect
 
 SHARE = 0.9
-"""Share of walkers that are effective after a step. Smaller steps would be more of them, larger ones lose more."""
+"""Share of walkers that are effective after a step. A larger share takes more steps, a smaller one loses more."""
 
-SMALL, HALVINGS = 1e-3, 20
-"""A step across which weights differ by so many nats is too small; and the precision of its logarithm."""
+SMALL = 1e-3
+"""The search for a step begins at one across which log-weights differ by this many nats."""
+
+HALVINGS = 20
+"""The search halves the interval of the step's logarithm this many times."""
 
 
 def effective_share(log_weights: jax.Array) -> jax.Array:
@@ -33,7 +36,7 @@ def correlation(first: jax.Array, second: jax.Array) -> jax.Array:
 
 
 def next_power(power: jax.Array, log_ratio: jax.Array) -> jax.Array:
-    """Return the powers, ``(B,)``, across the step to which a fixed share of walkers stays effective.
+    """Return the next powers, ``(B,)``: after the step the share ``SHARE`` of the walkers is effective, or more at 1.
 
     Args:
       power: the powers now, ``(B,)``.
@@ -67,7 +70,7 @@ def resampled(key: jax.Array, log_weights: jax.Array) -> jax.Array:
     offsets = jax.random.uniform(offset_key, (num_ensembles, 1), below.dtype)
     places = (jnp.arange(count) + offsets) / count * below[..., -1:]
     chosen = jnp.minimum((below[..., None, :] <= places[..., None]).sum(-1), count - 1)
-    # Copies must not lie side by side: halves of an ensemble tell each other directions.
+    # Copies must not lie side by side: one half of an ensemble takes its directions from the other.
     order = jax.random.uniform(order_key, (num_ensembles, count)).argsort(-1)
     return jnp.take_along_axis(chosen, jnp.broadcast_to(order, chosen.shape), -1)
 
@@ -76,8 +79,8 @@ def combined(log_means: jax.Array, variance: jax.Array) -> tuple[jax.Array, jax.
     """Return the logarithm of the mean of independent estimates, ``(B,)``, and its standard error.
 
     The mean of the estimates is unbiased; that of their logarithms is not. The error is the largest of three: that of
-    the mean, that of the mean logarithm, which is less often small by chance if some estimates are far below the
-    others, and the least that so many walkers can have.
+    the mean; that of the mean logarithm, which is less often small by chance if some estimates are far below the
+    others; and the least that is possible with this number of walkers.
 
     Args:
       log_means: logarithms of the estimates, ``(B, E)``.

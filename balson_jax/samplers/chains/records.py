@@ -46,7 +46,7 @@ class Recorder:
 
     @property
     def slots(self) -> int:
-        """Number of slots in a group: as many as an ensemble has walkers, or all there are."""
+        """Number of slots in a group: that of the walkers of an ensemble, or ``keep`` if that is less."""
         return min(self.keep, 2 * self.population.half)
 
     @property
@@ -76,7 +76,7 @@ class Recorder:
     def add(
         self, key: jax.Array, walkers: Walkers, number: jax.Array, moments: running.Moments, kept: reservoir.Reservoir
     ) -> tuple[running.Moments, reservoir.Reservoir]:
-        """Return moments and kept draws with one more record, that of a number."""
+        """Return moments and kept draws with record ``number`` added."""
         found = {
             name: self.population.by_ensemble(_about(values, self.middle[name][:, :, None]))
             for name, values in quantities(self.population, walkers, self.logs).items()

@@ -68,7 +68,7 @@ class Walk:
 
     @property
     def moves(self) -> int:
-        """Number of moves between records; a flight counts as many as there are components."""
+        """Number of moves between records; a flight counts as one for each component."""
         return self.cycles * self.lines.moves + (self.lines.population.target.shape[1] if self.flies else 0)
 
     def advance(self, key: jax.Array, walkers: Walkers, frame: Frame | None) -> Walkers:
@@ -146,7 +146,7 @@ class Schedule:
     max_moves: int
 
     def run(self, key: jax.Array, walkers: Walkers, frame: Frame | None, hopeless: jax.Array) -> State:
-        """Return the state after the last round; problems that are hopeless, ``(B,)``, are never walked for."""
+        """Return the state after the last round; hopeless problems, ``(B,)``, are skipped."""
         nothing = self.recorder.no_moments()
         parts = jax.tree.map(lambda leaf: self._by_ensemble(jnp.broadcast_to(leaf, (BATCHES, *leaf.shape))), nothing)
         first = State(
@@ -168,7 +168,7 @@ class Schedule:
         return jnp.any(~state.done) & within
 
     def _is_filled(self, length: jax.Array) -> jax.Array:
-        """Return whether a round with so many records in each batch fills all slots."""
+        """Return whether a round with ``length`` records in each batch fills all slots."""
         return BATCHES * length >= self.recorder.groups
 
     def _next(self, key: jax.Array, state: State) -> State:

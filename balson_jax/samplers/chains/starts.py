@@ -18,8 +18,11 @@ from ...targets import Quadratic
 CLOSENESS = 0.8
 """Contraction of the walkers of an ensemble toward the first of them; 1 means identical."""
 
-PRESSED, FAR = 30.0, 1000.0
-"""Largest loss of log-likelihood, in nats, by one component and by all together, where walkers begin."""
+PRESSED = 30.0
+"""Largest loss of log-likelihood by one component where walkers begin, in nats."""
+
+FAR = 1000.0
+"""Largest loss of log-likelihood by all components together where walkers begin, in nats."""
 
 
 def starting_places(

@@ -36,13 +36,16 @@ from .schedule import Walk
 from .walkers import Population, Walkers
 
 ENSEMBLES = 8
-"""Number of independent ensembles, whose spread tells the error. More of them would have too few walkers each."""
+"""Number of independent ensembles. The error follows from their spread. With more, each has too few walkers."""
 
 LEAST_WALKERS = 64
 """Least number of walkers of an ensemble."""
 
-REMEMBERED, MAX_ADVANCES = 0.3, 16
-"""Walkers move at a power until their likelihoods have at most this correlation with those at first, or so often."""
+REMEMBERED = 0.3
+"""Walkers move at one power until their log-likelihoods have at most this correlation with the first ones."""
+
+MAX_ADVANCES = 16
+"""Number of times that walkers move at one power, at most."""
 
 MAX_STEPS = 2000
 """Number of powers, at most."""
@@ -69,7 +72,7 @@ class Descent(NamedTuple):
 
 
 class Arrival(NamedTuple):
-    """What walkers tell that have come in from the prior.
+    """Walkers that have come in from the prior, and their estimate of the evidence.
 
     Attributes:
       log_omega: logarithms of their places, ``(B, K, E, W)``.
@@ -106,16 +109,16 @@ class Tempering:
 
     @staticmethod
     def of(target: Target, walkers: int, walls: Walls | None) -> Tempering:
-        """Return the way for the problems of a target, with so many walkers of each ensemble at least."""
+        """Return the way for the problems of a target, with at least ``walkers`` walkers in each ensemble."""
         population = Population.of(target, ENSEMBLES, num_walkers(walkers))
         noise = target.noise
-        # Powers of other mixtures over precisions are no such mixtures: lines serve any likelihood.
+        # For other noise a power of the likelihood is no such mixture. Moves along lines serve any likelihood.
         if not noise.has_fixed_level and noise.precision_shape(target.num_rows) is None:
             population = dataclasses.replace(population, quadratic=None)
         return Tempering(population, walls)
 
     def run(self, key: jax.Array, hopeless: jax.Array) -> Arrival:
-        """Return the walkers at the posterior; problems that are hopeless, ``(B,)``, are never walked for."""
+        """Return the walkers at the posterior; hopeless problems, ``(B,)``, are skipped."""
 
         def unfinished(state: Descent):
             return jnp.any(state.power < 1) & (state.steps < MAX_STEPS)
@@ -162,7 +165,7 @@ class Tempering:
         resampled_ones = self._resampled(resample_key, state, log_weights)
         moved, frame = self._moved(refresh_key, move_key, resampled_ones, power)
 
-        # A walker that is nowhere leaves no way on.
+        # A mean weight that is not finite ends the problem.
         lost_all = ~jnp.isfinite(means).all(-1)
         return Descent(
             walkers=_unless(done, state.walkers, moved),
@@ -214,7 +217,7 @@ class Tempering:
 
 
 def num_walkers(walkers: int) -> int:
-    """Return the number of walkers of an ensemble, where chains have so many in one of theirs."""
+    """Return the number of walkers of a tempered ensemble, given that of an ensemble of the chains."""
     return max(LEAST_WALKERS, walkers)
 
 

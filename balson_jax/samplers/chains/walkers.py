@@ -143,7 +143,8 @@ class Population:
     def begin(self, key: jax.Array, log_omega: jax.Array) -> Walkers:
         """Return walkers at some of given places, ``(B, K, D, W)``, of ensembles that are independent along D.
 
-        Each half of an ensemble takes its places from some of these that no other half takes, if there are as many.
+        Each half of an ensemble takes its places from one of these, and no two halves from the same, if D is large
+        enough.
         """
         num_problems, num_components, sources, _ = log_omega.shape
         own = (jnp.arange(2)[:, None] + 2 * jnp.arange(self.ensembles)) % sources
@@ -160,7 +161,7 @@ class Population:
 
 
 def fold(combine: Callable[[jax.Array, jax.Array], jax.Array], values: jax.Array) -> jax.Array:
-    """Return the sum, or minimum, ... over the last axis but one; folding halves is what a CPU vectorises.
+    """Return the sum, or minimum, ... over the last axis but one, by folding halves, which a CPU vectorises.
 
     >>> fold(jnp.minimum, jnp.array([[3.0, 1.0], [2.0, 5.0], [4.0, 0.5]])).tolist()
     [2.0, 0.5]
