@@ -73,8 +73,10 @@ def _certified(problem: LinearProblem, omega: jax.Array) -> LeastSquares:
     gap = (gradient.max() - gradient) @ omega + 2 * (difference * error + column_error * jnp.sqrt(square))
     dual = jnp.square(jnp.maximum(square - gap, 0)) / jnp.where(square > 0, 2 * square, 1)
     bound = jnp.clip(dual - error * (jnp.sqrt(square) + error), 0, objective)
-    level = 1.0 if problem.estimates_noise else problem.noise.likeliest_level(problem.num_rows, objective)
-    scale = jnp.square(problem.total / level)
+    square_total = jnp.square(problem.total)
+    noise, num_rows = problem.noise, problem.num_rows
+    level = 1.0 if problem.estimates_noise else noise.likeliest_level(num_rows, square_total * objective)
+    scale = square_total / jnp.square(level)
     theta = problem.total * problem.constraint.unlift(omega)
     solution = LeastSquares(theta, scale * objective, scale * bound, scale * (objective - bound))
     return lax.stop_gradient(solution)

@@ -7,6 +7,7 @@ import jax
 import numpy as np
 import pytest
 from cases import thinned
+from examples.two_levels import TwoLevels
 
 import balson_jax as balson
 
@@ -73,6 +74,12 @@ def test_noise_scales_the_objective_and_not_the_solution(x64):
     noisy = balson.least_squares(balson.linear_problem(design, target, total=total, noise=0.1))
     np.testing.assert_allclose(noisy.theta, plain.theta, atol=1e-9)
     np.testing.assert_allclose(noisy.objective, 100 * plain.objective, rtol=1e-9)
+
+
+def test_a_level_that_depends_on_residuals_sees_those_of_the_targets(x64):
+    """Half the sum of squares is 4.5 in three rows: the large level is likelier, though not for a total of one."""
+    problem = balson.linear_problem(np.eye(3), np.array([3.0, 3.0, -3.0]), noise=TwoLevels(0.8, 3.0), total=6.0)
+    np.testing.assert_allclose(balson.least_squares(problem).objective, 4.5 / 9, rtol=1e-9)
 
 
 @pytest.mark.slow

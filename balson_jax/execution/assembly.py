@@ -158,8 +158,8 @@ def _residuals(target: Target, mean: jax.Array) -> tuple[jax.Array, jax.Array, j
     if not target.noise.estimates_level:
         return residual, least, jnp.zeros(base.shape, bool)
     loss = -target.noise.log_ratio(target.num_rows, base, half_square - base)
-    told = jnp.minimum(mean.shape[-1] - 1, target.num_rows)
-    return residual, least, (loss > told + DOMINATED_NATS) & (residual > DOMINATED_RATIO * least)
+    determined = jnp.minimum(mean.shape[-1] - 1, target.num_rows)
+    return residual, least, (loss > determined + DOMINATED_NATS) & (residual > DOMINATED_RATIO * least)
 
 
 def _misfit(alpha: jax.Array, variance: jax.Array) -> jax.Array:

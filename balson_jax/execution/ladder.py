@@ -52,7 +52,7 @@ def _can_climb(key: jax.Array, problem: Problem, placement: Placement | None) ->
 
 
 _UNPROMISING = Outlook(np.zeros(1), np.full(1, np.nan), np.full(1, np.nan), np.array([""]))
-"""The outlook of a hopeless problem. A first rung that tries even this one tries all, and can be compiled ahead."""
+"""The outlook of a hopeless problem. If the first rung tries even this one, it tries all, and can be compiled ahead."""
 
 
 class _Climb:
@@ -101,7 +101,7 @@ class _Climb:
             return Outlook(self.prior_share[pending], unknown, unknown, np.full(len(pending), ""))
         tried = np.asarray(self.found.choice)[pending]
         names = np.asarray(["", *self.names])[tried + 1]
-        ess = np.asarray(self.found.ess)[pending]
+        ess = np.where(tried < 0, np.nan, np.asarray(self.found.ess)[pending])
         return Outlook(self.prior_share[pending], ess, ess / self.draws[pending], names)
 
     def _fit(self, key: jax.Array, chosen: np.ndarray, method: Sampler) -> Posterior:

@@ -135,6 +135,11 @@ class _Mixing(NamedTuple):
         weights = self.weights[..., None]
         return jnp.where(weights > 0, weights * values, 0).sum(0)
 
+    def squares(self, errors: jax.Array) -> jax.Array:
+        """Return sums of squares of errors ``(G, ..., n)`` times weights; those of a part of no weight don't count."""
+        weights = self.weights[..., None]
+        return jnp.where(weights > 0, jnp.square(weights * errors), 0).sum(0)
+
     def moments(self, means: jax.Array, stds: jax.Array) -> tuple[jax.Array, jax.Array]:
         """Return mean and standard deviation of the mixture."""
         mean = self.mean(means)
@@ -142,12 +147,11 @@ class _Mixing(NamedTuple):
 
     def stderrs(self, found: Posterior, mean: jax.Array, std: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
         """Return errors of means and standard deviations, and the effective draws that errors of weights allow."""
-        weights, moved = self.weights[..., None], (self.weights * self.errors)[..., None]
-        of_draws = jnp.square(weights * found.mean_stderr).sum(0)
-        of_weights = jnp.square(moved * (found.mean - mean)).sum(0)
+        of_draws = self.squares(found.mean_stderr)
+        of_weights = self.squares(self.errors[..., None] * (found.mean - mean))
         variances = jnp.square(found.std) + jnp.square(found.mean - mean)
-        of_variance = jnp.square(weights * 2 * found.std * found.std_stderr)
-        of_variance = (of_variance + jnp.square(moved * (variances - jnp.square(std)))).sum(0)
+        of_variance = self.squares(2 * found.std * found.std_stderr)
+        of_variance = of_variance + self.squares(self.errors[..., None] * (variances - jnp.square(std)))
         some = std > 0
         std_stderr = jnp.where(some, jnp.sqrt(of_variance) / (2 * jnp.where(some, std, 1)), 0)
         limit = jnp.where(of_weights > 0, jnp.square(std) / jnp.where(of_weights > 0, of_weights, 1), jnp.inf)
@@ -157,11 +161,9 @@ class _Mixing(NamedTuple):
         """Return the probabilities of inclusion and their errors, where they are known."""
         if found.present is None:
             return {}
-        mean, moved = self.mean(found.present), (self.weights * self.errors)[..., None]
-        squares = jnp.square(self.weights[..., None] * found.present_stderr) + jnp.square(
-            moved * (found.present - mean)
-        )
-        return {"present": mean, "present_stderr": jnp.sqrt(squares.sum(0))}
+        mean = self.mean(found.present)
+        of_weights = self.squares(self.errors[..., None] * (found.present - mean))
+        return {"present": mean, "present_stderr": jnp.sqrt(self.squares(found.present_stderr) + of_weights)}
 
     def alpha(self, alphas: jax.Array, rule: dirichlet.MatchRule) -> jax.Array:
         """Return the concentrations of the Dirichlet that approximates a mixture of Dirichlets."""
@@ -176,7 +178,7 @@ class _Mixing(NamedTuple):
             "rhat": jnp.where(matters, found.rhat, 1).max(0),
             "pareto_k": functools.reduce(jnp.fmax, list(tails)),
             "dirichlet_misfit": jnp.where(matters, found.dirichlet_misfit, 1).max(0),
-            "log_evidence_stderr": jnp.sqrt(jnp.square(self.weights * self.errors).sum(0)),
+            "log_evidence_stderr": jnp.sqrt(self.squares(self.errors[..., None])[..., 0]),
         }
 
     def status(self, found: Posterior, matters: jax.Array) -> jax.Array:

@@ -20,6 +20,7 @@ from ..mapped import release
 
 ARGUMENTS = "arguments.json"
 FINISHED = "finished.txt"
+DRAFT = ".draft"
 
 
 def digest(*values: Any) -> str:
@@ -102,7 +103,7 @@ def _claim(directory: pathlib.Path, names: set[str]) -> None:
         raise ValueError(f"out={str(directory)!r} is a file; pass a directory")
     directory.mkdir(parents=True, exist_ok=True)
     present = {path.name for path in directory.iterdir()}
-    ours = {FINISHED, *(f"{name}.npy" for name in names)} if FINISHED in present else set()
+    ours = {FINISHED, ARGUMENTS + DRAFT, *(f"{name}.npy" for name in names)} if FINISHED in present else set()
     if present - ours:
         raise ValueError(f"out={str(directory)!r} holds other files ({min(present - ours)}); pass an empty directory")
     (directory / FINISHED).write_text("")
@@ -128,7 +129,7 @@ def _read_finished(directory: pathlib.Path) -> set[int]:
 
 def _write_whole(path: pathlib.Path, text: str) -> None:
     """Write a file atomically: an interruption leaves either the old file or the new one."""
-    draft = path.with_name(path.name + ".draft")
+    draft = path.with_name(path.name + DRAFT)
     with draft.open("w") as file:
         file.write(text)
         file.flush()

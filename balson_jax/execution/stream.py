@@ -53,9 +53,9 @@ def fit_stream(
     """Fit targets that share a design or a model, reading and computing ``chunk`` of them at a time.
 
     The next chunk is read while the devices compute. The design is factorised once, and all arguments but the targets
-    are checked before the first chunk. The result does not depend on the chunk: it is that of
-    ``fit(key, linear_problem(design, targets, **options), method)``. A target with a NaN gets ``Status.NONFINITE`` and
-    does not stop the others.
+    are checked before the first chunk. The result does not depend on the chunk: estimates are those of
+    ``fit(key, linear_problem(design, targets, **options), method)``, but a method given by name keeps no draws. A
+    target with a NaN gets ``Status.NONFINITE`` and does not stop the others.
 
     Residuals of up to 256 targets, evenly spaced over all, are checked before the first chunk. If they are correlated
     between rows, so that error bars are too narrow by more than a factor of 1.5, all problems get
@@ -275,11 +275,13 @@ def _fits(own: tuple[int, ...], batch: tuple[int, ...]) -> bool:
 
 
 def digest_tree(value: Any) -> str:
-    """Return a short digest of a pytree of arrays, numbers and words."""
+    """Return a short digest of a pytree of arrays, numbers, words, and objects whose ``repr`` says what they are."""
     leaves, structure = jax.tree.flatten(value)
+    arrays = [np.asarray(leaf) for leaf in leaves]
+    others = [leaf for leaf, array in zip(leaves, arrays, strict=True) if array.dtype == object]
     # Functions are known by their names: addresses differ between processes.
-    words = re.sub(r" at 0x[0-9a-f]+", "", str(structure))
-    return digest(words, *map(np.asarray, leaves))
+    words = re.sub(r" at 0x[0-9a-f]+", "", f"{structure}{others or ''}")
+    return digest(words, *(array for array in arrays if array.dtype != object))
 
 
 def _check_targets(targets: Any, event: tuple[int, ...]) -> tuple[int, ...]:

@@ -1,4 +1,4 @@
-"""Are the error bars of problems wide enough? Judged from a sample of the targets, before any of them is sampled.
+"""Are the error bars of problems wide enough? Judged from some of the targets, before any is fitted.
 
 The residuals at the constrained optima are judged (see ``residuals.narrowness``). Only the part of the data that no
 theta reaches matters. It is the same at the optimum and at the posterior mean, so no draws are needed.

@@ -25,8 +25,8 @@ class Check:
       residuals: standardised, ``(B, N)``; independent and of unit variance, if the model is right.
       correlation: of residuals of rows at distances 0, 1, 2, ..., ``(lags,)``.
       p_value: probability of neighbouring residuals as correlated as these, if the model is right, ``(B,)``.
-      left_out: for each row, the probability of a smaller value that a fit without this row predicts, ``(B', N)``:
-        uniform, if the model is right.
+      left_out: for each row, the predicted probability, by a fit without it, of a value below the one observed,
+        ``(B', N)``: uniform, if the model is right.
       residual: root mean square of the residuals at the posterior mean, ``(B,)``.
       least_residual: the same at the constrained optimum, ``(B,)``; both as the fit found them.
       status: of the fits, with ``OVERCONFIDENT`` where a problem's factor exceeds 1.5, and the batch as a whole shows

@@ -78,7 +78,9 @@ def check(
         return np.asarray(rows.whiten(jnp.asarray(values), scale, cholesky), np.float64)
 
     columns = whitened(wide.T).T
-    missing, fitted = np.isnan(data), mean @ wide.T
+    fitted = mean @ wide.T
+    # A row of weight zero is no observation.
+    missing = np.isnan(data) | (False if scale is None else np.asarray(scale) == 0)
     if extra is None:
         basis, spare = None, np.zeros((len(wide), 0))
     else:

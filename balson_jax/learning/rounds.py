@@ -178,7 +178,8 @@ class Work:
     def next(self, number: int, found: Posterior, state: State) -> State:
         """Return the state that follows from a round's posterior."""
         if number == 0:
-            # From the part of the data that no theta reaches; the prior can wait until error bars are wide enough.
+            # The first covariance comes from data that no theta reaches. The prior is learned in later rounds, once
+            # error bars are wide enough.
             learned = self._first()
             return State(learned, self._concentrations(found) if learned is None else state.prior)
         return State(self._updated(self._drawn(number, found), found, state), self._concentrations(found))

@@ -56,8 +56,8 @@ class Posterior(Labelled, Outputs, Diagnostics):
       mean: posterior mean of theta, from all weighted draws, ``(..., P)``.
       std: posterior standard deviation of theta, from all weighted draws, ``(..., P)``.
       mean_stderr: Monte Carlo standard error of ``mean``, with typical rounding errors, ``(..., P)``.
-      std_stderr: the same of ``std``, ``(..., P)``; NaN where a method does not know it. Of ``RS`` it
-        assumes tails no heavier than a normal distribution's.
+      std_stderr: the same of ``std``, ``(..., P)``; NaN where a method does not know it. For ``RS``
+        ``(x - mean)^2 / variance`` is taken to have a variance of 4; that of a normal distribution has 2.
       dirichlet_misfit: the largest factor by which a variance of omega differs from that of the approximating
         Dirichlet; 1 if all agree. Where it is large, ``alpha`` and ``theta`` describe the posterior poorly; means,
         standard deviations, intervals and draws don't depend on them.

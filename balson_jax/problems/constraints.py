@@ -125,7 +125,9 @@ class Constraint(abc.ABC):
         return hash(self.name)
 
     def __repr__(self) -> str:
-        return repr(self.name)
+        # A digest of a stream's arguments is made from this.
+        attributes = ", ".join(f"{name}={value!r}" for name, value in sorted(vars(self).items()))
+        return f"{self.name!r}({attributes})" if attributes else repr(self.name)
 
     def __str__(self) -> str:
         return self.name

@@ -45,13 +45,15 @@ class Noise(abc.ABC):
     ...     small: jax.Array
     ...     large: jax.Array
     ...
+    ...     def log_likelihoods(self, num_rows, half_square):
+    ...         return [Known(level).log_likelihood(num_rows, half_square) for level in (self.small, self.large)]
+    ...
     ...     def log_likelihood(self, num_rows, half_square):
-    ...         logs = [Known(level).log_likelihood(num_rows, half_square) for level in (self.small, self.large)]
-    ...         return jnp.logaddexp(*logs) - jnp.log(2)
+    ...         return jnp.logaddexp(*self.log_likelihoods(num_rows, half_square)) - jnp.log(2)
     ...
     ...     def likeliest_level(self, num_rows, half_square):
-    ...         best = jnp.sqrt(2 * half_square / num_rows)
-    ...         return jnp.where(best < jnp.sqrt(self.small * self.large), self.small, self.large)
+    ...         small, large = self.log_likelihoods(num_rows, half_square)
+    ...         return jnp.where(small > large, self.small, self.large)
     >>> import balson_jax as balson
     >>> problem = balson.linear_problem(jnp.eye(3), jnp.array([0.9, 0.3, -0.4]), noise=TwoLevels(0.1, 0.5))
     >>> balson.fit(jax.random.key(0), problem, balson.IS(num_draws=4000)).status
@@ -263,15 +265,6 @@ class InverseGamma(Noise):
     def precision_shape(self, num_rows: jax.Array) -> jax.Array:
         """Return ``shape + N / 2``."""
         return self.shape + 0.5 * num_rows
-
-    def widening(self, num_rows: jax.Array, num_free: int) -> jax.Array | float:
-        """Return the factor for a Gaussian proposal: theta's posterior has the tails of a t distribution.
-
-        Its degrees of freedom are ``nu = 2 shape + N - num_free``. The factor ``sqrt(1 + 3 / nu)`` is close to the
-        ratio ``sqrt(nu / (nu - 2))`` of standard deviations for many degrees, and finite for few.
-        """
-        freedom = 2 * self.shape + num_rows - num_free
-        return jnp.sqrt(1 + 3 / jnp.maximum(freedom, 1))[:, None]
 
     def draw_precision(self, bits: jax.Array, num_rows: jax.Array, excess: jax.Array) -> jax.Array:
         """Return draws of the precision given theta: a gamma variate over ``shape + N/2 + excess``."""

@@ -66,10 +66,11 @@ class Conditional:
     def of(centre: jax.Array, scale: jax.Array, left: jax.Array, alpha: jax.Array) -> Conditional:
         """Return the conditional of ``N(centre, scale^2) x^(alpha - 1)`` on ``(0, left)``."""
         left = jnp.maximum(left, jnp.finfo(left.dtype).tiny)
-        # For alpha > 1 the target is N(x) x^(alpha - 1). At the root y of y^2 - centre y - alpha scale^2, which is the
-        # mean of a gamma density far below the centre, its logarithm has slope -1 / y. Choose the Gaussian with that
-        # slope at y. A share ((alpha - 1) / (alpha + 1))^2 of the prior's curvature (alpha - 1) / y^2 narrows it; all
-        # of it would make the tails of a skewed density too light. For alpha = 1 nothing changes.
+        # For alpha > 1 the target is N(x) x^(alpha - 1). At the root y of y^2 - centre y - alpha scale^2 its
+        # logarithm has slope -1 / y. (With the centre far below zero the target is a gamma density, and y its mean.)
+        # Choose the Gaussian with that slope at y. A share ((alpha - 1) / (alpha + 1))^2 of the prior's curvature
+        # (alpha - 1) / y^2 narrows it; all of it would make the tails of a skewed density too light. The share was
+        # chosen by trial: 0 for alpha = 1, where nothing must change, and 1 for large alpha, where the prior is normal.
         power = jnp.maximum(alpha, 1)
         place = jnp.maximum(_root(centre, power * jnp.square(scale)), jnp.finfo(left.dtype).tiny)
         narrowing = jnp.square(scale / place) * (power - 1) * jnp.square((power - 1) / (power + 1))

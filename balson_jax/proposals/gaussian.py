@@ -149,9 +149,9 @@ class TruncatedGaussian:
 
 
 def exponents(prior: jax.Array) -> jax.Array:
-    """Return the exponents of the walls for concentrations: those of the prior's mode if large, at least those of 1.
+    """Return the exponents of the walls: ``alpha - 1`` for concentrations above 2, 1 from there to 1, ``alpha`` below.
 
-    For concentrations below one they are the concentrations, those of the mode in log-ratio coordinates.
+    The first are those of the prior's mode, the last those of its mode in log-ratio coordinates.
     """
     return jnp.maximum(prior - 1, jnp.minimum(prior, 1))
 

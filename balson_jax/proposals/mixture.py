@@ -81,7 +81,7 @@ class DividedProposal:
 
     @property
     def dims(self) -> int:
-        """The number of coordinates of a point; the last K are second numbers of small concentrations."""
+        """The number of coordinates of a point; the last K are the second numbers that small concentrations need."""
         return self._common + self.prior.shape[-1]
 
     def draw(self, points: Coordinates) -> tuple[jax.Array, jax.Array]:

@@ -17,8 +17,8 @@ SMALLEST_SHAPE = max(ALPHA_MIN, 0.5)
 """Gamma variates of smaller shapes would need a second number."""
 
 WIDEST = 0.25
-"""The shape b of the draws is at least this share of the shape a given omega. A smaller b is wider and safer. Where
-b = a would be right, b = a / 4 leaves two thirds of the draws effective."""
+"""The shape b of the draws is at least this share of a, the shape of the precision given omega. A smaller b is wider
+and safer. Where b = a would be right, b = a / 4 leaves two thirds of the draws effective."""
 
 
 @jax.tree_util.register_dataclass
@@ -28,15 +28,16 @@ class NoiseLevel:
 
     Integrated over it the posterior of omega has the tails of a t distribution, which no truncated Gaussian covers.
     Given it, the posterior is Gaussian again. So both are drawn: the precision from ``Gamma(b) / rate``, and omega
-    given the precision. Weights are those of both: the posterior times the precision's density given omega,
-    ``Gamma(a) / (a + u)`` with u the loss of log-likelihood at the likeliest level. Draws of the prior have a precision
-    from the latter, so their bound of the weights holds.
+    given the precision. A weight is the posterior of omega times the density of the precision given
+    omega, ``Gamma(a) / (a + u)`` with u the loss of log-likelihood at the likeliest level, over the density of the pair
+    as drawn. Draws of the prior take their precision from that same conditional, so it cancels, and their bound of the
+    weights holds.
 
     The posterior of the precision is ``p^(a - 1) exp(-a p) Z(p)``, where Z is the evidence for known noise, and
     ``-d ln Z / d ln p = E[p u]``. Each component that the data determine adds 1/2 to ``E[p u]``. A component pressed
-    hard to a wall adds its concentration. One whose optimum is at the wall adds half of it. In each case Z is a power
-    of p, and the posterior is ``Gamma(a - E[p u]) / a``. If the prior keeps omega away from where the data are, Z falls
-    exponentially and the posterior is narrower than that, about the same mean.
+    hard to a wall adds its concentration. One whose optimum is at the wall adds half its concentration. In each case
+    Z is a power of p, and the posterior is ``Gamma(a - E[p u]) / a``. If the prior keeps omega away from where the data
+    are, Z falls exponentially and the posterior is narrower than that, about the same mean.
 
     Attributes:
       shape: ``a``, half the number of rows plus the shape of the noise's prior, ``(B,)``.

@@ -170,6 +170,6 @@ def none_yet(design: np.ndarray, basis: np.ndarray, coordinates: np.ndarray) -> 
 
 
 def _inverse(information: np.ndarray) -> np.ndarray:
-    """Return the inverse of an information in units of the prior's, with the prior's added; below 0 counts as 0."""
+    """Return ``(1 + I)^-1`` for an information I in units of the prior's; negative eigenvalues of I count as 0."""
     values, vectors = np.linalg.eigh(information)
     return (vectors / (1 + np.maximum(values, 0))) @ vectors.T

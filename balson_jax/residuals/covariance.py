@@ -9,10 +9,10 @@ too:
 - ``columns``: each column of the design is off by a factor of its own, constant or slowly changing along the rows,
 - ``gain``: the whole of a prediction is off by a factor, likewise.
 
-Weights and levels maximise the Gaussian likelihood by multiplicative steps, each of which increases it (the
-minorisation of Zhou, Hu, Zhou and Lange 2019): ``w_j *= sqrt(tr(P S P V_j) / tr(P V_j))``, with S the second moment of
-the residuals and P the inverse of the covariance. They start from the part of the data that no theta reaches
-(restricted maximum likelihood): P is then the inverse within that part.
+Weights maximise the Gaussian likelihood by multiplicative steps, none of which lowers it (the minorisation of Zhou, Hu,
+Zhou and Lange 2019): ``w_j *= sqrt(tr(P S P V_j) / tr(P V_j))``, with S the second moment of the residuals and P the
+inverse of the covariance. Levels take such steps too, and are then averaged with a typical level. Both start from the
+part of the data that no theta reaches (restricted maximum likelihood): P is then the inverse within that part.
 """
 
 from __future__ import annotations

@@ -4,14 +4,14 @@ A covariance S of the residuals with few parameters (see ``covariance``) is fitt
 reaches. Errors of theta then have the covariance ``D S D'`` with D the pseudo-inverse of the columns less their mean
 (least squares for a fixed sum, without walls; the sandwich of Huber 1967 and White 1980), while the plain model says
 ``D D'`` in units of its noise level. The factor f is the root of the ratio of their traces. S is the likeliest under a
-prior ``exp(-f^2 / 2)``. A batch overrules this prior; the residuals of a single target, which fit some smooth error by
-chance, do not.
+prior ``exp(-g / 2)``, with g the part of f^2 that comes from correlated errors. A batch overrules this prior; the
+residuals of a single target, which fit some smooth error by chance, do not.
 
 The problems of a batch differ. Problem i is given the covariance ``a_i (W + r_i C)`` with W the levels of rows and C
 the components, both of the batch. In coordinates in which W is the identity and C diagonal, the likelihood of ``r_i``
 with ``a_i`` integrated out is a sum over coordinates. The distribution of r over the problems is the likeliest on a
-grid (Kiefer and Wolfowitz 1956), so that a problem's few residuals count as far as problems do differ. The logarithm of
-its factor is the posterior mean.
+grid (Kiefer and Wolfowitz 1956), so that a problem's few residuals count as far as problems do differ. Its factor is
+the exponential of the posterior mean of the logarithm.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ AMOUNTS = np.concatenate([[0.0], 2.0 ** np.arange(-3, 6.5, 0.5)])
 """Amounts of correlated errors that a problem may have, as multiples of the batch's."""
 
 PRIOR_PROBLEMS = 1
-"""The distribution of amounts begins with this many problems that have the batch's."""
+"""Each step counts this many extra problems with an amount of 1, the batch's own."""
 
 MIXTURE_STEPS = 50
 

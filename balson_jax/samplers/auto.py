@@ -33,7 +33,9 @@ MAX_FIXED_GAUSSIAN = 32
 """The same limit where the choice can't depend on the data."""
 
 OPTIMISM = 3.0
-"""Margin for small samples. They miss rare large weights, and so overestimate the share of effective draws."""
+"""Margin for guesses, by judgement. Small samples miss rare large weights, and so overestimate the share of effective
+draws: a result of few draws must have this many times the target. The share of draws from the prior that would be
+effective is only a rough guess: ``IS`` is tried even if the guess is too small by this factor."""
 
 SAFE_PARETO_K = 0.5
 """Above this k the weights have infinite variance and ESS is optimistic; try the next method."""
@@ -94,10 +96,10 @@ class Rung(NamedTuple):
 class Auto(Sampler):
     """For each problem the cheapest method that gives enough effective draws and can be trusted; the default.
 
-    Enough is ``target_ess``. A result is trusted if its status is ``OK``. If a later method remains, three more
-    conditions must hold. Pareto k is at most 0.5, unless there are 24 times the effective draws asked for. A run with
-    few draws has three times the target. The standard deviations are about as precise as the target implies
-    (``posterior.std_stderr``).
+    Enough is ``target_ess``. A result is trusted if its status is ``OK``, apart from flags about the model. If a later
+    method remains, three more conditions must hold. Pareto k is at most 0.5, unless there are 24 times the effective
+    draws asked for. A run with few draws has three times the target. The standard deviations are about as precise as
+    the target implies (``posterior.std_stderr``).
 
     Linear problems begin with ``TG``. More draws follow as long as they promise enough effective ones; then
     ``HitAndRun``. With more than 64 components they begin with ``IS`` instead, unless the data are plainly too strong
@@ -117,9 +119,9 @@ class Auto(Sampler):
       match: rule for the precision of the approximating Dirichlet (see ``dirichlet.from_moments``).
       keep: how many draws the posterior keeps, for intervals, samples and predictions: a power of two, or 0 for none.
       rungs_inside_jit: how many methods of the ladder may be tried where the host can't see the data. 1, the default,
-        is the one method above. For linear problems up to 64 components 2 means ``TG`` with 2,048 or 8,192 draws, 3
-        adds 65,536 (all four times as many from 13 components on) and 4 adds 524,288; 5 adds ``HitAndRun``, which has
-        no derivatives. For others 2 means ``IS``, then ``HitAndRun``.
+        is the one method above. For linear problems up to 64 components 2 means ``TG`` with 2,048 draws, then with
+        8,192; 3 adds 65,536; 4 adds 524,288; 5 adds ``HitAndRun``, which has no derivatives. (From 13 components on
+        the first three numbers are four times as large.) For others 2 means ``IS``, then ``HitAndRun``.
       evidence: whether ``HitAndRun`` estimates the evidence too, where it is used (see there).
     """
 
@@ -181,9 +183,9 @@ class Auto(Sampler):
 
     def _fixed(self, is_linear: bool, num_components: int) -> Sampler:
         if not is_linear:
-            return IS(points=_points(num_components), match=self.match, keep=self.keep)
+            return IS(max(IS.num_draws, self.keep), points=_points(num_components), match=self.match, keep=self.keep)
         if num_components <= MAX_FIXED_GAUSSIAN:
-            return TG(match=self.match, keep=self.keep)
+            return TG(max(TG.num_draws, self.keep), match=self.match, keep=self.keep)
         options: dict[str, Any] = {"target_ess": self.target_ess, "match": self.match, "keep": self.keep}
         return HitAndRun(**options, walls="none", evidence=self.evidence)
 

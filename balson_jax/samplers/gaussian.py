@@ -1,4 +1,4 @@
-"""Importance sampling from a truncated Gaussian (TG): for data so strong that the prior hardly meets the posterior."""
+"""Importance sampling from a truncated Gaussian (TG): for weak and strong data, up to some dozens of components."""
 
 from __future__ import annotations
 
@@ -43,7 +43,8 @@ class TG(Sampler):
       chunk: draws computed at a time; bounds the memory.
       diagnose_tail: whether Pareto k is computed.
       keep: how many draws the posterior keeps, for intervals, samples and predictions: a power of two, or 0 for none.
-      used: how many of ``num_draws`` to make, a multiple of ``chunk``; it may change without compiling again, but has
+      used: how many of ``num_draws`` to make, a multiple of the draws made at a time (``chunk``, or the least number
+        that the replicates need); it may change without compiling again, but has
         no reverse-mode derivative. ``None`` for all.
       is_flat: whether all concentrations of the prior are 1: draws are then cheaper, and another program makes them.
         ``None`` looks at the prior, where its values are known. (With a wrong value only fewer draws are effective.)

@@ -105,7 +105,7 @@ def importance(
       target: the problems.
       proposal: the distribution of the draws.
       plan: how many draws, and how they are computed.
-      corrects: whether the weights carry prior / proposal, or the proposal is itself the prior of this pass.
+      corrects: whether weights include prior / proposal; if not, the proposal is the prior of this pass.
       logs: whether ``E[ln omega]`` is wanted.
       axes: names of the mapped mesh axes whose devices divide the replicates among them.
 

@@ -255,8 +255,8 @@ class RSIRS(Rounds):
 def _in_replicates(found: Estimate, replicates: int) -> Estimate:
     """Return an estimate from independent draws, its errors written as those of independent replicates.
 
-    The deviations of n kept draws from their mean, summed with random signs and divided by ``sqrt(n ess)``, have the
-    covariance of the mean's error. Here draws are dealt to the replicates, with alternating signs.
+    The sum of the deviations of n kept draws from their mean, with random signs, divided by ``sqrt(n ess)``, has the
+    covariance of the mean's error. Here signs alternate, and each replicate gets a share of the draws.
     """
     count = found.draws.shape[-1] // replicates * replicates
     sign = jnp.where(jnp.arange(count // replicates) % 2 == 0, 1.0, -1.0)

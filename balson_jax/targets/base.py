@@ -113,7 +113,8 @@ class Target(abc.ABC):
       log_volume: ``(B,)``.
       valid: whether all numbers of the problem are in their domain, ``(B,)``.
       improper: whether the fit is perfect and the noise unknown, so that there is no posterior, ``(B,)``.
-      unbounded: True if no positive lower bound of half-squares is known and the noise is unknown, ``(B,)``.
+      unbounded: whether the likelihood may be infinite: the noise is unknown, and no positive lower bound of
+        half-squares is known, ``(B,)``.
       rounding: bound of the error of residuals from the rounding of the data, in units of the noise level, ``(B,)``.
       prior: concentrations, ``(B, K)``, or ``(K,)`` if shared.
       constraint: on theta.

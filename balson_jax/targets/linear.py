@@ -96,7 +96,10 @@ class LinearTarget(Target):
         return Quadratic(scale[:, None, None] * root, self.optimum, jnp.square(scale)[:, None] * self.multipliers)
 
     def expected_log_ratio(self, alpha: jax.Array) -> jax.Array:
-        """Return the mean of ``log_ratio`` under ``Dir(alpha)``, ``(B,)``; a lower bound of it if noise is unknown."""
+        """Return the mean of ``log_ratio`` under ``Dir(alpha)``, ``(B,)``; a lower bound of it if noise is unknown.
+
+        (The log-likelihood of unknown noise is convex in the half-square, so it is at least its value at the mean.)
+        """
         mean = dirichlet.mean(alpha)
         exact = lax.Precision.HIGHEST
         subscripts = f"{_axes('bmk', self.factor)},bk->bm"
@@ -124,7 +127,7 @@ def _square_distance(fitted: jax.Array, centre: jax.Array) -> jax.Array:
     return functools.reduce(jnp.add, terms)
 
 
-def _told(multipliers: jax.Array, problem: LinearProblem) -> jax.Array:
+def _above_rounding(multipliers: jax.Array, problem: LinearProblem) -> jax.Array:
     """Return the multipliers, with those below the gradient's rounding error set to zero, for one problem.
 
     Where the residual is a rounding error, so is its product with a column.
@@ -151,13 +154,13 @@ def linear_target(problem: LinearProblem, optimum: Optimum) -> LinearTarget:
         half_square, gradient = gradient_at(problem, omega)
         multipliers = lax.stop_gradient(gradient.max()) - gradient
         square_total = jnp.square(problem.total)
-        # Rounding hides a smaller half-square.
+        # Rounding errors can't tell smaller half-squares from zero.
         floor = 0.5 * jnp.square(2 * rounding(problem))
         bound = square_total * (half_square - multipliers @ omega)
-        # Rounding errors of multipliers would raise all half-squares of a perfect fit above the floor, or lower the
-        # bound of a good one to it.
+        # For a nearly perfect fit, rounding errors of the multipliers would move the bound: leave out those that may
+        # be nothing else.
         hidden = (problem.noise.floored(bound, floor)[0] > bound) & (bound < floor)
-        multipliers = jnp.where(hidden, _told(multipliers, problem), multipliers)
+        multipliers = jnp.where(hidden, _above_rounding(multipliers, problem), multipliers)
         bound = jnp.where(hidden, square_total * (half_square - multipliers @ omega), bound)
         base, improper = problem.noise.floored(bound, floor)
         rounded = rounding(problem) / problem.noise.likeliest_level(problem.num_rows, base)

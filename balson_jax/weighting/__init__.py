@@ -1,5 +1,6 @@
 """From weighted draws to estimates.
 
-``moments`` forms weights and sums them up; ``reservoir`` keeps draws; ``pareto`` judges the tail of the weights;
-``convergence`` judges chains; ``estimate`` is the result of a sampler, ``diagnostics`` its list of diagnostics.
+``weights`` forms weights, and ``moments`` sums them up; ``reservoir`` keeps draws; ``pareto`` judges the tail of the
+weights; ``convergence`` judges chains; ``estimate`` is the result of a sampler, ``diagnostics`` its list of
+diagnostics.
 """

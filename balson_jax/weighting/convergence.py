@@ -7,8 +7,9 @@ Each chain, or ensemble of chains, is cut into consecutive batches of equal size
 - R-hat, which compares halves of chains: ``sqrt(1 + between / within)``, where ``between`` is the variance of the means
   of halves and ``within`` that of the draws (nested R-hat; Margossian et al. 2024).
 
-Chains can differ in spread while their means agree, so R-hat is also taken of squares, as the folded R-hat of Vehtari
-et al. (2021) does: of ``(x - mean)^2 / variance``, whose mean is one and whose variance ``within`` is taken as known.
+Chains can differ in spread while their means agree, so R-hat is also taken of squares, much as the folded R-hat of
+Vehtari et al. (2021) is taken of ``|x - median|``: of ``(x - mean)^2 / variance``, whose mean is one and whose variance
+``within`` is taken as known.
 """
 
 from __future__ import annotations

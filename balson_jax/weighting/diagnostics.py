@@ -27,8 +27,8 @@ class Diagnostics:
         accepts; NaN where no bound is known.
       ess: effective number of draws (of the worst round).
       pareto_k: shape of the weights' tail (of the worst round). ``-inf`` where all weights are equal, as for RS; NaN
-        with ``diagnose_tail=False`` and for chains, which have no weights; at most 0 where the weights' bound, or
-        the largest of them, is so close to their mean that there is no tail.
+        with ``diagnose_tail=False`` and for chains, which have no weights; set to at most 0 where the bound of
+        the weights, or the largest weight seen, is so close to their mean that there is no tail.
       rhat: how well independent Markov chains agree, at best 1; 1 for methods without chains.
       status: ``Status`` as an integer; troubles of all rounds.
     """

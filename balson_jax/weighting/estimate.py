@@ -30,7 +30,7 @@ ROUNDED_NATS = 0.01
 """A log-weight may exceed its bound by this much, because it is rounded."""
 
 SMALLEST_RATIO = 1 / 256
-"""The smallest ratio of squared errors of quasi-random draws to those of independent ones that is believed.
+"""Squared errors of quasi-random draws are never taken to be less than this share of those of independent draws.
 
 Replicates may all lack draws of a kind that is rare, such as draws from the prior near a narrow peak.
 """
@@ -97,7 +97,7 @@ def from_replicates(parts: Moments, log_peak: jax.Array, num_draws: int, inverse
     """Return the estimate from weighted draws, given as moments of independent replicates along a leading axis.
 
     Standard errors come from the spread between the replicates, which holds for quasi-random draws too. The
-    quantities of a problem together show how exact its draws are (see ``dependable``).
+    errors of all quantities of a problem are pooled (see ``dependable``).
 
     Args:
       parts: the moments.

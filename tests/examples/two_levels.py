@@ -20,10 +20,12 @@ class TwoLevels(balson.Noise):
     small: Any
     large: Any
 
+    def log_likelihoods(self, num_rows, half_square):
+        return [Known(level).log_likelihood(num_rows, half_square) for level in (self.small, self.large)]
+
     def log_likelihood(self, num_rows, half_square):
-        logs = [Known(level).log_likelihood(num_rows, half_square) for level in (self.small, self.large)]
-        return jnp.logaddexp(*logs) - jnp.log(2.0)
+        return jnp.logaddexp(*self.log_likelihoods(num_rows, half_square)) - jnp.log(2.0)
 
     def likeliest_level(self, num_rows, half_square):
-        best = jnp.sqrt(2 * half_square / num_rows)
-        return jnp.where(best < jnp.sqrt(self.small * self.large), self.small, self.large)
+        small, large = self.log_likelihoods(num_rows, half_square)
+        return jnp.where(small > large, self.small, self.large)

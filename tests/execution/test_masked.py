@@ -106,6 +106,12 @@ def test_numbers_of_rungs_out_of_range(rungs):
         balson.fit(KEY, problem(), balson.Auto(rungs_inside_jit=rungs))
 
 
+def test_more_kept_draws_than_the_method_inside_a_trace_makes_by_default():
+    for wide in (problem(), balson.linear_problem(np.eye(40), np.ones(40), noise=1.0)):
+        found = jax.eval_shape(lambda own: balson.fit(KEY, own, balson.Auto(keep=1 << 16)), wide)
+        assert found.draws.shape[-2] == 1 << 16
+
+
 # --- the ladder of Auto ----------------------------------------------------------------------------------------------
 
 

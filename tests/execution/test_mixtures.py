@@ -139,6 +139,12 @@ def test_a_part_that_cannot_be_trusted_is_told(found):
     assert (rough.mean_stderr > 3 * found.mean_stderr).any()
 
 
+def test_a_value_of_no_weight_leaves_no_nan():
+    """Rejection sampling may accept nothing at one value of the grid; its moments do not exist."""
+    mixing = mixtures._Mixing(jnp.array([[1.0], [0.0]]), jnp.array([[0.1], [1.0]]))
+    np.testing.assert_allclose(mixing.squares(jnp.array([[[0.3]], [[jnp.nan]]])), [[0.09]], rtol=1e-6)
+
+
 def test_what_is_refused():
     for method in (Metropolis(), balson.ISIRS(256)):
         with pytest.raises(ValueError, match='prior="estimate" weighs concentrations by their evidence'):

@@ -11,9 +11,10 @@ import jax
 import numpy as np
 import pytest
 from cases import DESIGN, FAST, TOGETHER
+from examples.ordered import Ordered
 
 import balson_jax as balson
-from balson_jax.execution.storage import FINISHED
+from balson_jax.execution.storage import ARGUMENTS, DRAFT, FINISHED
 from balson_jax.execution.stream_check import narrow_factor
 from balson_jax.experiments.scenes import simulate
 from balson_jax.problems import reduction
@@ -25,6 +26,16 @@ _RNG = np.random.default_rng(1)
 TARGETS = (DESIGN @ [0.2, 0.7, 0.1] + 0.5 * _RNG.normal(size=(NUM_TARGETS, NUM_ROWS))).astype(np.float32)
 METHOD = FAST["is"]
 FIELDS = ("mean", "std", "alpha", "theta", "log_evidence", "ess", "status")
+
+
+class Scaled(Ordered):
+    """A constraint with a number of its own."""
+
+    def __init__(self, scale):
+        self.scale = scale
+
+    def matrix(self, size, dtype):
+        return self.scale * super().matrix(size, dtype)
 
 
 def stream(targets=TARGETS, method=METHOD, *, chunk=TOGETHER, progress=False, **options):
@@ -194,6 +205,28 @@ def test_the_directory_is_ours_alone(tmp_path):
     with pytest.raises(ValueError, match=r"holds other files \(mean.npy\)"):
         stream(out=tmp_path)
     np.testing.assert_array_equal(np.load(tmp_path / "mean.npy"), np.arange(5))
+
+
+def test_a_directory_that_was_just_being_created_is_ours(tmp_path):
+    for name in (FINISHED, "mean.npy", ARGUMENTS + DRAFT):
+        (tmp_path / name).write_text("")
+    assert stream(out=tmp_path).status.shape == (NUM_TARGETS,)
+
+
+@pytest.mark.parametrize(
+    ("name", "first", "other"),
+    [
+        ("prior", balson.CommonConcentration(0.5, 2.0, 2), balson.CommonConcentration(0.5, 1.0, 2)),
+        ("constraint", Scaled(1.0), Scaled(0.5)),
+    ],
+)
+def test_options_may_be_objects(tmp_path, name, first, other):
+    """Other values of theirs are other arguments."""
+    found = stream(out=tmp_path / "out", **{name: first})
+    assert (found.status == 0).all()
+    assert_same(stream(out=tmp_path / "out", **{name: first}), found)
+    with pytest.raises(ValueError, match=f"holds results for a different {name};"):
+        stream(out=tmp_path / "out", **{name: other})
 
 
 def test_defaults_may_be_spelled_out_and_results_are_read_only(tmp_path):

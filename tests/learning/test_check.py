@@ -241,6 +241,22 @@ def test_nuisance_columns_other_than_those_fitted_are_refused():
         balson.check(design, targets, found, nuisance=trend[:5], intercept=True)
 
 
+def test_rows_of_no_weight_are_no_observations():
+    """As if they were not there, but for the places that rows have."""
+    rng = np.random.default_rng(0)
+    design = smooth_spectra(rng, ROWS, 3)
+    targets = rng.dirichlet(np.ones(3), 20) @ design.T + 0.02 * rng.normal(size=(20, ROWS))
+    weights = np.where(np.arange(ROWS) < ROWS // 4, 0.0, 1.0)
+    kept = weights > 0
+    weighted = balson.check(design, targets, plain(design, targets, weights=weights), weights=weights)
+    without = balson.check(design[kept], targets[:, kept], plain(design[kept], targets[:, kept]))
+    assert np.isnan(weighted.residuals[:, ~kept]).all()
+    assert np.isnan(weighted.left_out[:, ~kept]).all()
+    np.testing.assert_allclose(weighted.residuals[:, kept], without.residuals, atol=0.02)
+    np.testing.assert_allclose(weighted.correlation, without.correlation, atol=0.02)
+    assert weighted.left_out_coverage == pytest.approx(without.left_out_coverage, abs=0.01)
+
+
 @pytest.mark.slow
 def test_one_problem_gaps_weights_and_known_noise():
     rng = np.random.default_rng(0)

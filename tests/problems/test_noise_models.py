@@ -90,6 +90,27 @@ def test_posteriors_are_saved_and_streamed(name, tmp_path):
     np.testing.assert_allclose(streamed.mean, whole.mean, rtol=1e-5)
 
 
+class Hidden(balson.InverseGamma):
+    """A mixture of precisions whose level nobody asks for."""
+
+    estimates_level = False
+
+
+jax.tree_util.register_dataclass(Hidden, ["shape", "scale"], [])
+
+
+def test_chains_draw_precisions_whether_or_not_the_level_is_estimated():
+    method = balson.HitAndRun(target_ess=100.0, keep=128)
+    plain, hidden = (
+        balson.fit(KEY, balson.linear_problem(DESIGN, TARGETS, noise=noise, prior=(0.8, 1.5)), method)
+        for noise in (balson.InverseGamma(2.0, 0.3), Hidden(2.0, 0.3))
+    )
+    assert hidden.noise is None
+    error = plain.std * np.sqrt(1 / plain.ess + 1 / hidden.ess)[:, None]
+    np.testing.assert_array_less(np.abs(hidden.mean - plain.mean), 4.5 * error)
+    np.testing.assert_array_less(np.abs(hidden.std - plain.std), 4.5 * error)
+
+
 @thinned("name", [], list(MODELS))
 def test_proposals_and_chains_agree(name):
     """Weighted draws of a truncated Gaussian, chains, and the default."""

@@ -36,7 +36,7 @@ Walls = Literal["hard", "soft", "rates", "none"]
 
 
 class Air(NamedTuple):
-    """What a flight passes through; B counts the problems once for each half of the walkers.
+    """Likelihood and prior in the coordinates of a flight; B counts the problems once for each half of the walkers.
 
     Attributes:
       axes: ``W`` of the coordinates, ``(B, K, K)``.

@@ -59,7 +59,7 @@ def differences(population: Population) -> Chooser:
     def choose(key, omega, other):
         omega = omega[other]
         ensembles = omega.reshape(*omega.shape[:-1], population.ensembles, population.half)
-        # All walkers look equally far along the row of the others: a shift is cheaper than separate choices.
+        # All walkers use the same two shifts along the row of the others: cheaper than a choice for each.
         shifts = _two_different(key, population.half)
         first, second = (jnp.roll(ensembles, shift, -1).reshape(omega.shape) for shift in shifts)
         direction = _on_plane(first - second, jnp.maximum(first, second))

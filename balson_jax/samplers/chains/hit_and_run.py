@@ -129,7 +129,10 @@ class HitAndRun(Sampler):
         return dataclasses.replace(super().prepare(problem), walls=_suitable(prior is not None, low, high))
 
     def elements(self, num_components: int) -> int:
-        """Return how many numbers a problem's walkers hold, times 32: a block runs until its slowest problem ends."""
+        """Return how many numbers a problem's walkers hold, times 32.
+
+        That makes blocks small: a block waits for its slowest problem.
+        """
         walkers = self.num_walkers(num_components)
         count = ENSEMBLES * walkers
         if self.evidence:

@@ -36,7 +36,8 @@ TINY = 1e-3
 """Components below this are drawn anew from the prior; a smaller number where the data are strong."""
 
 UNSEEN = 0.3
-"""A tiny component changes the log-likelihood by no more than about the square of this, halved."""
+"""A tiny component changes the log-likelihood by no more than about the square of this, halved, through its
+curvature; a slope may add more."""
 
 
 @dataclasses.dataclass(frozen=True)

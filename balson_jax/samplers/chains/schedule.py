@@ -26,7 +26,7 @@ from .records import Recorder
 from .walkers import Population, Walkers
 
 FIRST_ROUND = 2
-"""Number of records in each batch of the first round along lines; of flights it is 1."""
+"""Number of records in each batch of the first round along lines only; with bounces it is 1."""
 
 
 @dataclasses.dataclass(frozen=True)

@@ -129,8 +129,8 @@ class Slices:
     def of(population: Population) -> Slices:
         """Return the steps for a population.
 
-        A prior ``omega^(alpha - 1)`` may outweigh a loss of likelihood: the window grows by six e-folds of the largest
-        power, and by half an e-fold of all. Near a pole the density falls as ``exp(-alpha |s|)``: the interval grows
+        A prior ``omega^(alpha - 1)`` may outweigh a loss of likelihood: the window grows by six times the largest
+        power, and half the sum of all. Near a pole the density falls as ``exp(-alpha |s|)``: the interval grows
         with one over the smallest concentration.
         """
         pull = jnp.maximum(population.prior - 1, 0)

@@ -7,8 +7,8 @@ Walkers of independent ensembles begin as exact draws of the prior, and follow t
 At each step a walker has the weight ``(likelihood / peak)^(b' - b)``. The mean weight of an ensemble estimates the
 ratio of two normalising constants, and the product of these means ``evidence / peak``. The estimate is unbiased
 whether or not the moves mix, if powers and moves are fixed beforehand (Del Moral, Doucet and Jasra 2006). Here they
-follow the walkers, which adds a bias of one over their number. Walkers are resampled by their weights, and move on as
-chains do.
+follow the walkers, which adds a bias of the order of one over their number. Walkers are resampled by their weights, and
+move on as chains do.
 
 *Moves.* Let x be the nats of likelihood that a place loses. For known noise the power of a likelihood is
 ``exp(-b x)``, the Gaussian whose quadratic is multiplied by b. For unknown noise the likelihood is

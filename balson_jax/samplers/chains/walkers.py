@@ -114,7 +114,7 @@ class Population:
     def _precision(self, key: jax.Array, away: jax.Array, fitted: jax.Array) -> jax.Array | None:
         """Return draws of the noise's precision given the places, ``(2, B, L)``; ``None`` if the noise is known."""
         noise = self.target.noise
-        if self.quadratic is None or not noise.estimates_level:
+        if self.quadratic is None or noise.has_fixed_level:
             return None
         linear = jnp.einsum("bk,sbkl->sbl", self.quadratic.gradient, away, precision=EXACT)
         excess = jnp.maximum(linear + 0.5 * fold(jnp.add, jnp.square(fitted)), 0)
