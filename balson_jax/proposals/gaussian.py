@@ -186,7 +186,11 @@ def from_quadratic(
 
     omega, usual = lax.fori_loop(0, SETTLING_STEPS, settle, (quadratic.optimum, jnp.ones_like(shape)))
     found, determined = around(Centre(omega, powers / omega), _at(quadratic, usual), prior, spread)
-    return dataclasses.replace(found, is_flat=is_flat, level=NoiseLevel.of(shape, usual, determined, quadratic))
+    # A component at a wall loses alpha or alpha / 2 nats on average; its centre counts exponents for concentrations.
+    at_walls = jnp.clip(1 - quadratic.optimum / omega, 0, 1)
+    unseen = 0.5 * (at_walls * (prior - powers)).sum(-1)
+    level = NoiseLevel.of(shape, usual, determined, unseen, quadratic)
+    return dataclasses.replace(found, is_flat=is_flat, level=level)
 
 
 def _at(quadratic: Quadratic, precision: jax.Array) -> Quadratic:

@@ -20,6 +20,9 @@ WIDEST = 0.25
 """The shape b of the draws is at least this share of a, the shape of the precision given omega. A smaller b is wider
 and safer. Where b = a would be right, b = a / 4 leaves two thirds of the draws effective."""
 
+TAIL_SHARE = 0.6
+"""No tail makes b smaller than this share of the posterior's shape: walls end tails, and draws in them are lost."""
+
 
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
@@ -39,6 +42,10 @@ class NoiseLevel:
     Z is a power of p, and the posterior is ``Gamma(a - E[p u]) / a``. If the prior keeps omega away from where the data
     are, Z falls exponentially and the posterior is narrower than that, about the same mean.
 
+    With c the shape of the posterior, and ``|theta|^2`` about ``1 / p`` for small p, the error of a variance rests on
+    the mean of ``weight^2 |theta|^4``, the integral of ``p^(2 (c - b) + b - 1 - 2)`` near zero. It is finite if
+    ``b < 2 c - 2``, which matters for few rows. Walls end the tail, so b is not made as small as that at any price.
+
     Attributes:
       shape: ``a``, half the number of rows plus the shape of the noise's prior, ``(B,)``.
       drawn: ``b``, ``(B,)``.
@@ -52,16 +59,22 @@ class NoiseLevel:
     quadratic: Quadratic
 
     @staticmethod
-    def of(shape: jax.Array, usual: jax.Array, determined: jax.Array, quadratic: Quadratic) -> NoiseLevel:
+    def of(
+        shape: jax.Array, usual: jax.Array, determined: jax.Array, unseen: jax.Array, quadratic: Quadratic
+    ) -> NoiseLevel:
         """Return the level for a Gaussian made at a precision ``a / (a + u)``, with u the loss at its centre.
 
         Args:
           shape: ``a``, ``(B,)``.
           usual: that precision, ``(B,)``; so ``a - usual u = a usual``.
           determined: number of components that the data determine, ``(B,)``.
+          unseen: what the centre does not tell of the concentrations of components at walls, ``(B,)``.
           quadratic: the log-likelihoods at the likeliest level.
         """
-        drawn = jnp.maximum(shape * usual - 0.5 * determined, jnp.maximum(WIDEST * shape, SMALLEST_SHAPE))
+        posterior = shape * usual - 0.5 * determined
+        tail = posterior - unseen
+        drawn = jnp.minimum(posterior, jnp.maximum(2 * tail - 2, TAIL_SHARE * tail))
+        drawn = jnp.maximum(drawn, jnp.maximum(WIDEST * shape, SMALLEST_SHAPE))
         return NoiseLevel(shape, drawn, usual, quadratic)
 
     @property

@@ -150,7 +150,7 @@ def test_probabilities_are_calibrated():
     of 6e-4.
     """
     rng = np.random.default_rng(1)
-    num_problems, num_components, num_rows, noise = 1000, 12, 8, 0.1
+    num_problems, num_components, num_rows, noise = 1000, 12, 8, 0.04
     design = rng.normal(size=(num_rows, num_components))
     prior = np.linspace(0.15, 0.45, num_components)
     theta = rng.dirichlet(prior, num_problems)

@@ -38,12 +38,12 @@ def test_weak_strong_and_hopeless_problems_in_one_batch():
 
 @pytest.mark.slow
 def test_every_problem_gets_the_method_that_serves_it():
-    """Twenty components: a flat prior is served by a proposal, a sparse one needs chains."""
+    """Thirty components: a flat prior is served by a proposal, a sparse one needs chains."""
     rng = np.random.default_rng(0)
-    design = spectra(rng, 60, 20)
-    targets = rng.dirichlet(np.full(20, 0.3), 2) @ design.T + 0.01 * rng.normal(size=(2, 60))
-    prior = np.array([1.0, 0.3])[:, None] * np.ones(20)
-    found = balson.fit(KEY, balson.linear_problem(design, targets, noise=0.01, prior=prior))
+    design = spectra(rng, 60, 30)
+    targets = rng.dirichlet(np.full(30, 0.3), 2) @ design.T + 0.03 * rng.normal(size=(2, 60))
+    prior = np.array([1.0, 0.3])[:, None] * np.ones(30)
+    found = balson.fit(KEY, balson.linear_problem(design, targets, noise=0.03, prior=prior))
     assert found.method.tolist() == ["tg", "hit_and_run"]
     assert (found.ess >= 400).all()
     assert (found.status == 0).all()

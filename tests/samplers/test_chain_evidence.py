@@ -90,7 +90,7 @@ def test_against_quadrature(walls, noise):
     assert (off < Z).all(), off
     assert (spread < 1.7).all(), spread
     assert (spread > 0.3).all(), spread
-    assert (np.abs(found - truth) < 6 * stderr).all()
+    assert (np.abs(found - np.array(truth)) < 6 * stderr).all()
 
 
 @pytest.mark.slow
