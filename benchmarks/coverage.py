@@ -12,7 +12,7 @@ import balson_jax as balson
 from balson_jax.experiments.scenes import TROUBLES, Scene, simulate
 
 from . import scene
-from .report import Result, Table, Target
+from .report import Result, Table, Target, tell
 
 MATERIALS = (3, 5, 8)
 COLUMNS = [
@@ -74,10 +74,10 @@ def _error(posterior: balson.Posterior, truth: np.ndarray) -> float:
 def run(quick: bool) -> Result:
     cases = [(trouble, count) for trouble in TROUBLES for count in (MATERIALS[:1] if quick else MATERIALS)]
     num_pixels = 200 if quick else 2000
-    rows = [
-        measured(trouble, simulate(count, trouble, num_pixels=num_pixels, num_materials=count))
-        for trouble, count in cases
-    ]
+    rows = []
+    for trouble, count in cases:
+        rows.append(measured(trouble, simulate(count, trouble, num_pixels=num_pixels, num_materials=count)))
+        tell(COLUMNS, rows[-1], len(rows), len(cases))
     tables = [
         Table(
             f"Simulated scenes of {num_pixels:,} pixels and 100 bands; 90 % shortest intervals, error of the mean",

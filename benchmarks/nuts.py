@@ -1,4 +1,4 @@
-"""BlackJAX's NUTS, vmapped over problems with a uniform prior, in additive log-ratio coordinates."""
+"""BlackJAX's NUTS, vmapped over problems, in additive log-ratio coordinates."""
 
 from __future__ import annotations
 
@@ -36,6 +36,7 @@ def walk(
     targets: np.ndarray,
     noise: float,
     *,
+    prior: float = 1.0,
     warm_up: int,
     steps: int,
     chains: int = 1,
@@ -51,7 +52,7 @@ def walk(
 
     def log_density(position, target):
         log_omega = jax.nn.log_softmax(jnp.append(position, 0.0))
-        return -0.5 * jnp.square((target - design @ jnp.exp(log_omega)) / noise).sum() + log_omega.sum()
+        return -0.5 * jnp.square((target - design @ jnp.exp(log_omega)) / noise).sum() + prior * log_omega.sum()
 
     def adapt(target, key, position):
         adaptation = blackjax.window_adaptation(

@@ -7,6 +7,7 @@ import json
 import os
 import pathlib
 import platform
+import sys
 import time
 from typing import Any
 
@@ -80,6 +81,12 @@ def shown(value: Any) -> str:
             return "-"
         return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
     return f"{value:,}" if isinstance(value, int) else str(value)
+
+
+def tell(columns: list[str], row: list[Any], done: int, total: int) -> None:
+    """Print a finished row of a long table to standard error."""
+    said = ", ".join(f"{name} {shown(value)}" for name, value in zip(columns, row, strict=True))
+    print(f"{done} of {total}: {said}", file=sys.stderr, flush=True)
 
 
 def write(path: pathlib.Path, results: dict[str, Result], quick: bool) -> None:

@@ -1,4 +1,4 @@
-"""A dictionary of many spectra of which few are present: reconstruction beside constrained least squares."""
+"""Few of many components: chains over sizes and priors; a dictionary of spectra beside constrained least squares."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import numpy as np
 import balson_jax as balson
 from balson_jax.experiments.scenes import smooth_spectra
 
+from . import sparse_cells
 from .report import Result, Table, Target
 
 BANDS, PRESENT, DECIBELS = 156, 5, 30.0
@@ -77,7 +78,16 @@ def run(quick: bool) -> Result:
         "Seconds include compilation.",
     )
     gain = rows[0][1] - rows[2][1]
-    return Result([table], [Target("posterior mean less constrained least squares, dB", gain, 3.0)])
+    cells = sparse_cells.table(quick)
+    goals = [
+        Target("posterior mean less constrained least squares, dB", gain, 3.0),
+        Target("share of fits that can be trusted, worst cell", min(cells.column("trusted")), 0.95),
+        Target("comparisons beyond 4 standard errors, all cells", sum(cells.column("beyond")), 2, at_least=False),
+    ]
+    ratios = [row[-3] / row[-2] for row in cells.rows if row[0] == 40 and row[-2] == row[-2]]
+    if ratios:
+        goals.append(Target("K = 40: effective draws a second, chains / straight lines", min(ratios), 20))
+    return Result([table, cells], goals)
 
 
 def plot(result: Result, figure) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import sys
 import time
 
 import jax
@@ -12,7 +11,7 @@ import numpy as np
 import balson_jax as balson
 
 from . import nuts
-from .report import Result, Table, Target, shown
+from .report import Result, Table, Target, tell
 from .spectra import mixed_problems, smooth_spectra
 
 BANDS = 156
@@ -60,8 +59,7 @@ def run(quick: bool) -> Result:
             # Thousands of compiled functions would exhaust the memory maps that a process may have.
             jax.clear_caches()
         rows.append(cell(size, noise, prior, 8 if quick else 50))
-        said = ", ".join(f"{name} {shown(value)}" for name, value in zip(COLUMNS, rows[-1], strict=True))
-        print(f"{len(rows)} of {len(sizes) * len(noises) * len(priors)}: {said}", file=sys.stderr, flush=True)
+        tell(COLUMNS, rows[-1], len(rows), len(sizes) * len(noises) * len(priors))
     cells = Table(
         f"Smooth spectra of {BANDS} bands, different problems in each row",
         COLUMNS,
