@@ -37,4 +37,4 @@ def _is_sparse(grid: Problem) -> np.ndarray:
     prior = validation.known(grid.prior)
     if prior is None or prior.ndim - 1 < len(grid.batch_shape) or prior.shape[0] != count or not count:
         return np.zeros(count, bool)
-    return np.asarray(prior).reshape(count, -1).max(-1) <= 1
+    return np.asarray(prior).reshape(count, -1).max(-1, initial=0) <= 1

@@ -18,6 +18,7 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jax import lax
 
 from .. import dirichlet
 from ..posteriors.concentration import ConcentrationPosterior
@@ -216,7 +217,7 @@ def _chooser(key: jax.Array, weights: jax.Array) -> Callable[[jax.Array], jax.Ar
 
     def together(values, axis):
         moved = jnp.moveaxis(values, 0, axis - 1)
-        return moved.reshape(*moved.shape[: axis - 1], -1, *moved.shape[moved.ndim + axis + 1 :])
+        return lax.collapse(moved, moved.ndim + axis - 1, moved.ndim + axis + 1)
 
     offset_key, order_key = jax.random.split(key)
     places = (jnp.arange(count) + jax.random.uniform(offset_key, (), weights.dtype)) / count
