@@ -117,7 +117,7 @@ def _mixed(
         choice=jnp.take_along_axis(found.choice, weights.argmax(0)[None], 0)[0],
         concentration=ConcentrationPosterior(
             values=jnp.broadcast_to(values, (*batch, len(values))),
-            weights=jnp.moveaxis(weights, 0, -1),
+            weights=jnp.moveaxis(jnp.where(known, weights, jnp.nan), 0, -1),
             log_evidence=jnp.moveaxis(found.log_evidence, 0, -1),
             log_evidence_stderr=jnp.moveaxis(found.log_evidence_stderr, 0, -1),
             status=jnp.moveaxis(found.status, 0, -1),
