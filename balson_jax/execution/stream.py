@@ -277,9 +277,18 @@ def _fits(own: tuple[int, ...], batch: tuple[int, ...]) -> bool:
 def digest_tree(value: Any) -> str:
     """Return a short digest of a pytree of arrays, numbers and words."""
     leaves, structure = jax.tree.flatten(value)
-    # Functions are known by their names: addresses differ between processes.
-    words = re.sub(r" at 0x[0-9a-f]+", "", str(structure))
-    return digest(words, *map(np.asarray, leaves))
+    return digest(_without_addresses(str(structure)), *map(_digestible, leaves))
+
+
+def _digestible(leaf: Any) -> Any:
+    """Return an array, or for an object of a class, such as a constraint, what it prints and holds."""
+    array = np.asarray(leaf)
+    return _without_addresses(f"{leaf!r} {getattr(leaf, '__dict__', '')}") if array.dtype == object else array
+
+
+def _without_addresses(words: str) -> str:
+    """Return words without addresses, which differ between processes: functions are known by their names."""
+    return re.sub(r" at 0x[0-9a-f]+", "", words)
 
 
 def _check_targets(targets: Any, event: tuple[int, ...]) -> tuple[int, ...]:
