@@ -26,7 +26,8 @@ def fit_grid(key: jax.Array, grid: Problem, method: Sampler) -> Posterior:
     num_axes = len(grid.batch_shape)
     places = [np.flatnonzero(part) for part in (sparse, ~sparse)]
     parts = [grid.take(own, num_axes) for own in places]
-    found = [fit_problem(key, part, method.prepare(part)) for part in parts]
+    methods = [method.prepare(part) for part in parts]  # what can't serve is refused before anything is computed
+    found = [fit_problem(key, part, own) for part, own in zip(parts, methods, strict=True)]
     order = np.argsort(np.concatenate(places))
     return jax.tree.map(lambda *leaves: jnp.concatenate(leaves)[order], *found)
 
@@ -37,4 +38,4 @@ def _is_sparse(grid: Problem) -> np.ndarray:
     prior = validation.known(grid.prior)
     if prior is None or prior.ndim - 1 < len(grid.batch_shape) or prior.shape[0] != count or not count:
         return np.zeros(count, bool)
-    return np.asarray(prior).reshape(count, -1).max(-1) <= 1
+    return np.asarray(prior).reshape(count, -1).max(-1, initial=0) <= 1

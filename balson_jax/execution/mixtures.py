@@ -18,6 +18,7 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jax import lax
 
 from .. import dirichlet
 from ..posteriors.concentration import ConcentrationPosterior
@@ -116,7 +117,7 @@ def _mixed(
         choice=jnp.take_along_axis(found.choice, weights.argmax(0)[None], 0)[0],
         concentration=ConcentrationPosterior(
             values=jnp.broadcast_to(values, (*batch, len(values))),
-            weights=jnp.moveaxis(weights, 0, -1),
+            weights=jnp.moveaxis(jnp.where(known, weights, jnp.nan), 0, -1),
             log_evidence=jnp.moveaxis(found.log_evidence, 0, -1),
             log_evidence_stderr=jnp.moveaxis(found.log_evidence_stderr, 0, -1),
             status=jnp.moveaxis(found.status, 0, -1),
@@ -218,7 +219,7 @@ def _chooser(key: jax.Array, weights: jax.Array) -> Callable[[jax.Array], jax.Ar
 
     def together(values, axis):
         moved = jnp.moveaxis(values, 0, axis - 1)
-        return moved.reshape(*moved.shape[: axis - 1], -1, *moved.shape[moved.ndim + axis + 1 :])
+        return lax.collapse(moved, moved.ndim + axis - 1, moved.ndim + axis + 1)
 
     offset_key, order_key = jax.random.split(key)
     places = (jnp.arange(count) + jax.random.uniform(offset_key, (), weights.dtype)) / count

@@ -82,7 +82,7 @@ def learn(
       sample: how many of the targets to learn from, at most.
       rounds: how many rounds, at most. Correcting the design may take this many more, and so may concentrations that
         differ between components.
-      method: with which the rounds fit; the default is ``TG`` up to 64 components.
+      method: with which the rounds fit; the default is ``TG`` up to 64 components. Chains estimate the evidence too.
       progress: whether to show a progress bar, or a function called with the numbers of rounds done and in total.
       **options: ``total``, ``constraint``, ``weights``, ``mask``, ``missing`` and ``slack_prior`` of
         ``linear_problem``.

@@ -46,6 +46,7 @@ class Learned:
       levels: standard deviations of the rows, ``(N,)``, up to a factor for each problem, with ``noise="rows"``; else
         ``None``.
       prior: concentrations of all components of omega, ``(K,)``: of theta's, and of the slack if there is one, last.
+        Ones stand for a common concentration that is integrated out, if it was given as ``prior="estimate"``.
       design: as it was given, or corrected for errors that all problems share, ``(N, P)``. Pass it to ``check`` and
         ``predict``.
       history: the rounds; the first is the plain fit.
@@ -93,6 +94,10 @@ class Learned:
             lines.append(f"variance of the residuals: {parts}")
         if self.corrected:
             lines.append(f"design: corrected by {100 * self.corrected:.2g} %, the same for all problems; see design")
-        shown = np.array2string(self.prior, precision=3, max_line_width=90, threshold=12)
+        spread = self.problem.hyperprior
+        if spread is None:
+            shown = np.array2string(self.prior, precision=3, max_line_width=90, threshold=12)
+        else:
+            shown = f"a common concentration from {spread.smallest:g} to {spread.largest:g}, integrated out"
         lines.append(f"prior: {shown}")
         return "\n".join([*lines, *self.notes])

@@ -21,7 +21,7 @@ from ..residuals import covariance as covariances
 from ..residuals.correction import Correction
 from ..residuals.covariance import MAX_ROWS, Covariance
 from ..residuals.narrowness import NARROW
-from ..samplers import TG, Auto
+from ..samplers import TG, Auto, chosen
 from ..samplers.auto import MAX_GAUSSIAN
 from ..status import ABOUT_THE_MODEL
 from . import concentrations
@@ -87,7 +87,14 @@ class Work:
             raise ValueError(f"prior has shape {self.plain.prior.shape}; learn takes one prior for all problems")
         self._set_up()
         many = self.plain_template.prior.shape[-1] > MAX_GAUSSIAN
-        self.method = (Auto(match="kl") if many else TG(4096, match="kl")) if method == "auto" else method
+        default = Auto(match="kl") if many else TG(4096, match="kl")
+        # Rounds are judged by evidence, which chains estimate only if they are asked to.
+        self.method = (default if method == "auto" else chosen(method)).with_evidence()
+        if not self.method.has_evidence:
+            raise ValueError(
+                f"{self.method.name!r} doesn't estimate the evidence, by which learn judges its rounds; pass "
+                'method="auto"'
+            )
 
     def _check(self, coordinates: Any) -> None:
         """Read the coordinates of the rows, and note what the batch is too small for."""

@@ -17,7 +17,7 @@ class ConcentrationPosterior:
 
     Attributes:
       values: the grid, at even distances of the logarithms, ``(..., G)``.
-      weights: posterior probabilities of the values, ``(..., G)``.
+      weights: posterior probabilities of the values, ``(..., G)``; NaN where no value has an evidence.
       log_evidence: of each value, ``(..., G)``.
       log_evidence_stderr: its Monte Carlo error, ``(..., G)``.
       status: of the fit with each value, ``(..., G)``.

@@ -68,14 +68,22 @@ class Outputs:
         """
         posterior = cast("Posterior", self)
         posterior.require_draws("sparse")
-        if not getattr(problem, "is_linear", False):
-            raise ValueError(f"problem is a {type(problem).__name__}; sparse needs the linear_problem that was fitted")
-        if problem.batch_shape != posterior.batch_shape:
-            raise ValueError(f"problem has the batch {problem.batch_shape}, the posterior {posterior.batch_shape}")
+        if not getattr(problem, "is_quadratic", False):
+            needed = "sparse needs the linear_problem that was fitted, with a design that is certain"
+            raise ValueError(f"problem is a {type(problem).__name__}; {needed}")
+        for name in ("batch_shape", "num_params", "constraint"):
+            own, wanted = getattr(problem, name), getattr(posterior, name)
+            if own != wanted:
+                raise ValueError(f"problem has {name}={own!r}, the posterior {wanted!r}; pass the one that was fitted")
         if posterior.constraint.sum_may_be_less is None:
             raise ValueError(f"constraint={posterior.constraint!r} doesn't state its sum: set sum_may_be_less")
-        validation.require_positive("tolerance", validation.float_array("tolerance", tolerance))
-        return sparsest(posterior, problem, float(tolerance))
+        if not all(validation.is_concrete(leaf) for leaf in jax.tree.leaves((posterior, problem, tolerance))):
+            raise ValueError("sparse needs concrete values; call it outside jit")
+        number = validation.float_array("tolerance", tolerance)
+        if number.ndim:
+            raise ValueError(f"tolerance has shape {number.shape}; pass one number")
+        validation.require_positive("tolerance", number)
+        return sparsest(posterior, problem, float(number))
 
     def to_frame(self, level: float = 0.9) -> Any:
         """Return a tidy pandas ``DataFrame`` with one row per problem and component.

@@ -43,7 +43,10 @@ class _Fits(NamedTuple):
 
 
 def sparsest(posterior: Posterior, problem: LinearProblem, tolerance: float) -> np.ndarray:
-    """Return sparse estimates of a posterior's problems, ``(..., P)``; the mean where none is sparse enough."""
+    """Return sparse estimates of a posterior's problems, ``(..., P)``; the mean where none is sparse enough.
+
+    Problems without an answer keep their mean, which is NaN.
+    """
     num_params, batch = posterior.num_params, posterior.batch_shape
     mean, draws, weights, total = (
         np.asarray(jnp.broadcast_to(leaf, batch + leaf.shape[len(batch) :])).reshape(-1, *leaf.shape[len(batch) :])
@@ -51,17 +54,17 @@ def sparsest(posterior: Posterior, problem: LinearProblem, tolerance: float) -> 
     )
     # The first columns are those of theta, whatever more the constraint adds.
     columns = np.asarray(problem.factor)[..., :num_params]
-    columns = np.broadcast_to(columns, (*batch, *columns.shape[-2:])).reshape(len(mean), -1, num_params)
-    found = np.array(mean)
+    columns = np.broadcast_to(columns, (*batch, *columns.shape[-2:])).reshape(len(mean), *columns.shape[-2:])
+    found, answered = np.array(mean), np.flatnonzero(np.isfinite(mean).all(-1))
     size = max(1, BLOCK_ELEMENTS // max(columns.shape[1] * num_params * min(num_params, MAX_SUPPORT), 1))
-    for first in range(0, len(mean), size):
-        own = slice(first, first + size)
+    for first in range(0, len(answered), size):
+        own = answered[first : first + size]
         signs = np.where(mean[own] < 0, -1, 1).astype(mean.dtype)
         may_be_less = bool(posterior.constraint.sum_may_be_less)
         search = _Search(columns[own] * signs[:, None], np.abs(mean[own]), total[own], may_be_less)
         spread = _spread(columns[own], draws[own] - mean[own, None], weights[own])
         found[own] = signs * search.smallest(tolerance * spread)
-    return np.where(np.isfinite(mean), found, np.nan).reshape(posterior.mean.shape)
+    return found.reshape(posterior.mean.shape)
 
 
 @jax.jit

@@ -35,6 +35,8 @@ class CommonConcentration:
 
     def __post_init__(self) -> None:
         validation.require_at_least("num", self.num, 2)
+        for name in ("smallest", "largest"):
+            object.__setattr__(self, name, _number(name, getattr(self, name)))
         if not 0 < self.smallest < self.largest < np.inf:
             raise ValueError(f"smallest={self.smallest} and largest={self.largest} must be positive, and in order")
 
@@ -49,9 +51,18 @@ class CommonConcentration:
         return shares / shares.sum()
 
 
+def _number(name: str, value: Any) -> float:
+    """Return a scalar of any kind as a number of Python, which can be hashed, or raise ``ValueError``."""
+    found = validation.known(validation.float_array(name, value))
+    if found is None or found.ndim:
+        what = "has a value that is not known inside a trace" if found is None else f"has shape {found.shape}"
+        raise ValueError(f"{name} {what}; pass one number")
+    return float(np.asarray(value))
+
+
 def read(prior: Any) -> tuple[Any, CommonConcentration | None]:
     """Return concentrations, and how a common one is spread if it is to be estimated, or raise ``ValueError``."""
     if hasattr(prior, "lower"):  # a name
         validation.require_choice("prior", prior, ("estimate",))
         prior = CommonConcentration()
-    return (1.0, prior) if hasattr(prior, "smallest") else (prior, None)
+    return (1.0, prior) if type(prior) is CommonConcentration else (prior, None)

@@ -10,6 +10,7 @@ import dataclasses
 
 import jax
 import jax.numpy as jnp
+from jax import lax
 from jax.scipy.special import digamma, gammaincc, gammaln, ndtr, polygamma
 
 from .. import validation
@@ -58,8 +59,7 @@ class NoisePosterior:
         """Return the mixture of the posteriors along the first axis with weights ``(G, ...)``, of sum one."""
 
         def together(values):
-            moved = jnp.moveaxis(values, 0, -2)
-            return moved.reshape(*moved.shape[:-2], -1)
+            return lax.collapse(jnp.moveaxis(values, 0, -2), values.ndim - 2)
 
         parts = together(self.scales), together(weights[..., None] * self.weights)
         error = None if self.mean_stderr is None else jnp.sqrt(jnp.square(weights * self.mean_stderr).sum(0))
