@@ -89,9 +89,10 @@ def _mixed(
     mixing = _Mixing(weights, errors)
     mean, std = mixing.moments(found.mean, found.std)
     mean_stderr, std_stderr, limit = mixing.stderrs(found, mean, std)
-    ess = jnp.minimum(1 / (jnp.square(weights) / jnp.maximum(found.ess, 1)).sum(0), limit)
+    ess = jnp.minimum(1 / jnp.square((weights / jnp.sqrt(jnp.maximum(found.ess, 1))).sum(0)), limit)
     alpha = mixing.alpha(found.alpha, rule)
     residual = jnp.sqrt(2 * jnp.maximum(problem.half_squares(dirichlet.mean(alpha)), 0) / problem.num_rows)
+    mode = dirichlet.mode(alpha)
     pick = _chooser(key, weights[..., None] * found.draw_weights)
     first = jax.tree.map(lambda leaf: leaf[0], found)
     return dataclasses.replace(
@@ -103,7 +104,7 @@ def _mixed(
         log_evidence=jnp.where(known, total, jnp.nan),
         acceptance_rate=(by_value * found.acceptance_rate).sum(0),
         alpha=alpha,
-        theta=problem.total[..., None] * problem.constraint.unlift(dirichlet.mode(alpha)),
+        theta=jnp.where(jnp.isfinite(mean), problem.total[..., None] * problem.constraint.unlift(mode), mean),
         mean=mean,
         std=std,
         mean_stderr=mean_stderr,
@@ -126,7 +127,12 @@ def _mixed(
 
 
 class _Mixing(NamedTuple):
-    """Weights of the parts of a mixture, and errors of their logarithms, ``(G, ...)``."""
+    """Weights of the parts of a mixture, and errors of their logarithms, ``(G, ...)``.
+
+    Parts share their random numbers, so that errors of their moments and evidences go together: they are added as they
+    are, not as squares. What such errors of the evidences have in common does not move the weights, so that the effect
+    of these is at most that of independent errors.
+    """
 
     weights: jax.Array
     errors: jax.Array
@@ -148,10 +154,10 @@ class _Mixing(NamedTuple):
 
     def stderrs(self, found: Posterior, mean: jax.Array, std: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
         """Return errors of means and standard deviations, and the effective draws that errors of weights allow."""
-        of_draws = self.squares(found.mean_stderr)
+        of_draws = jnp.square(self.mean(found.mean_stderr))
         of_weights = self.squares(self.errors[..., None] * (found.mean - mean))
         variances = jnp.square(found.std) + jnp.square(found.mean - mean)
-        of_variance = self.squares(2 * found.std * found.std_stderr)
+        of_variance = jnp.square(self.mean(2 * found.std * found.std_stderr))
         of_variance = of_variance + self.squares(self.errors[..., None] * (variances - jnp.square(std)))
         some = std > 0
         std_stderr = jnp.where(some, jnp.sqrt(of_variance) / (2 * jnp.where(some, std, 1)), 0)
@@ -164,7 +170,8 @@ class _Mixing(NamedTuple):
             return {}
         mean = self.mean(found.present)
         of_weights = self.squares(self.errors[..., None] * (found.present - mean))
-        return {"present": mean, "present_stderr": jnp.sqrt(self.squares(found.present_stderr) + of_weights)}
+        of_draws = jnp.square(self.mean(found.present_stderr))
+        return {"present": mean, "present_stderr": jnp.sqrt(of_draws + of_weights)}
 
     def alpha(self, alphas: jax.Array, rule: dirichlet.MatchRule) -> jax.Array:
         """Return the concentrations of the Dirichlet that approximates a mixture of Dirichlets."""
@@ -179,14 +186,16 @@ class _Mixing(NamedTuple):
             "rhat": jnp.where(matters, found.rhat, 1).max(0),
             "pareto_k": functools.reduce(jnp.fmax, list(tails)),
             "dirichlet_misfit": jnp.where(matters, found.dirichlet_misfit, 1).max(0),
-            "log_evidence_stderr": jnp.sqrt(self.squares(self.errors[..., None])[..., 0]),
+            "log_evidence_stderr": (self.weights * self.errors).sum(0),
         }
 
     def status(self, found: Posterior, matters: jax.Array) -> jax.Array:
-        """Return the flags of the parts that matter; those about the model only where they have most of the weight."""
-        flags = jnp.where(matters, found.status & ~int(ABOUT_THE_MODEL), 0)
-        about_the_model = jnp.where(self.weights > 0.5, found.status & int(ABOUT_THE_MODEL), 0)
-        return functools.reduce(jnp.bitwise_or, list(flags | about_the_model))
+        """Return the flags of the parts that matter; those about the model where most of the weight has them."""
+        flags = functools.reduce(jnp.bitwise_or, list(jnp.where(matters, found.status & ~int(ABOUT_THE_MODEL), 0)))
+        for flag in map(int, ABOUT_THE_MODEL):
+            weight = jnp.where(found.status & flag > 0, self.weights, 0).sum(0)
+            flags = flags | jnp.where(weight > 0.5, flag, 0)
+        return flags
 
     def slack(self, found: Posterior, pick: Callable[[jax.Array], jax.Array]) -> Slack | None:
         """Return the posterior of the slack, or ``None`` if there is none."""

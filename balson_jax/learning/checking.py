@@ -70,8 +70,17 @@ def check(
     chosen = np.unique(np.linspace(0, len(data) - 1, min(len(data), MOST_PROBLEMS)).astype(int))
     found = posterior if posterior.batch_shape else _as_batch(posterior)
     found, data = found[chosen], data[chosen]
-    scale, cholesky, levels = _noise(noise, weights, found, wide.shape[0], chosen)
+    num_rows = len(wide)
+    scale, cholesky, levels = _noise(noise, weights, found, num_rows, chosen)
     mean = np.asarray(found.mean, np.float64)
+    # Rows that no problem has, such as bad bands, and rows of weight zero tell nothing.
+    missing = np.isnan(data) | (False if scale is None else np.asarray(scale) == 0)
+    seen = np.flatnonzero(~missing.all(0))
+    wide, data, missing, extra = wide[seen], data[:, seen], missing[:, seen], None if extra is None else extra[seen]
+    scale = None if scale is None else scale[..., seen]
+    if cholesky is not None and len(seen) < num_rows:
+        part = np.asarray(cholesky, np.float64)[..., seen, :]
+        cholesky = jnp.asarray(np.linalg.cholesky(part @ np.swapaxes(part, -1, -2)), cholesky.dtype)
 
     # In whitened units the noise of the model is independent and of equal level.
     def whitened(values: np.ndarray) -> np.ndarray:
@@ -79,8 +88,6 @@ def check(
 
     columns = whitened(wide.T).T
     fitted = mean @ wide.T
-    # A row of weight zero is no observation.
-    missing = np.isnan(data) | (False if scale is None else np.asarray(scale) == 0)
     if extra is None:
         basis, spare = None, np.zeros((len(wide), 0))
     else:
@@ -96,14 +103,16 @@ def check(
         levels = np.sqrt(np.nansum(np.square(residuals), 1) / np.maximum((~missing).sum(1) - spare.shape[1], 1))
     z = residuals / np.maximum(levels, np.finfo(float).tiny)[:, None]
     lifted = np.asarray(found.constraint.lift(jnp.asarray(columns)), np.float64)
-    judged = narrowness(z, geometry(columns, lifted, None if extra is None else spare), mean)
+    judged = narrowness(z, geometry(columns, lifted, None if extra is None else spare, seen.astype(float)), mean)
+    left_out = _left_out(columns, spare, whitened(np.where(missing, fitted, data)), missing, levels, found)
+    z, left_out = (_on_all_rows(values, seen, num_rows) for values in (z, left_out))
     return Check(
         narrow=judged.overall,
         narrow_each=judged.each,
         residuals=z,
         correlation=_correlation(z),
         p_value=_p_value(z),
-        left_out=_left_out(columns, spare, whitened(np.where(missing, fitted, data)), missing, levels, found),
+        left_out=left_out,
         residual=np.asarray(found.residual),
         least_residual=np.asarray(found.least_residual),
         status=np.asarray(found.status) | np.where(judged.overconfident, int(Status.OVERCONFIDENT), 0),
@@ -158,10 +167,21 @@ def _noise(noise: Any, weights: Any, found: Posterior, num_rows: int, chosen: np
     if level is None or (levels is not None and np.ndim(level) == 0):
         return scale, cholesky, levels
     given = np.asarray(level, np.float64)
+    if given.ndim == 2 and given.shape[1] == 1:  # one per problem
+        given = given[:, 0]
+    if given.ndim > 1:
+        raise ValueError(f"noise has shape {given.shape}; check takes one level per row, or one per problem")
     if given.shape == (num_rows,):
         inverse = jnp.asarray(1 / given)
         return (inverse if scale is None else scale * inverse), None, np.ones(len(chosen)) if levels is None else levels
     return scale, cholesky, np.broadcast_to(given, chosen.max() + 1 if given.ndim == 0 else given.shape)[chosen]
+
+
+def _on_all_rows(values: np.ndarray, seen: np.ndarray, num_rows: int) -> np.ndarray:
+    """Return values of some rows, ``(B, n)``, as those of all, ``(B, N)``; NaN for the others."""
+    whole = np.full((len(values), num_rows), np.nan)
+    whole[:, seen] = values
+    return whole
 
 
 def _correlation(z: np.ndarray) -> np.ndarray:

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from ..fit import fit
@@ -127,7 +128,7 @@ def compare(
     for name, posterior in posteriors.items():
         require_evidence(f"candidate {name!r}", posterior)
     evidence = np.where(np.isnan(evidence), -np.inf, evidence)
-    order = np.argsort(-evidence.reshape(len(evidence), -1).sum(-1), kind="stable")
+    order = np.argsort(-np.asarray(summed(jnp.asarray(evidence))), kind="stable")
     names = tuple(list(posteriors)[i] for i in order)
     peak = evidence.max(0)
     odds = np.exp(evidence[order] - np.where(np.isfinite(peak), peak, 0))
@@ -135,6 +136,12 @@ def compare(
     if mixed or sharpened:
         weights = np.full_like(weights, np.nan)
     return Comparison(names, evidence[order], errors[order], weights, status[order], posteriors)
+
+
+def summed(evidence: jax.Array) -> jax.Array:
+    """Return sums over problems of log-evidences ``(candidates, ...)``; a problem without any does not count."""
+    has_none = jnp.isneginf(evidence).all(0)
+    return jnp.where(has_none, 0, evidence).reshape(len(evidence), -1).sum(-1)
 
 
 def require_evidence(name: str, posterior: Posterior) -> None:

@@ -21,7 +21,7 @@ from ..residuals import covariance as covariances
 from ..residuals.correction import Correction
 from ..residuals.covariance import MAX_ROWS, Covariance
 from ..residuals.narrowness import NARROW
-from ..samplers import TG, Auto, chosen
+from ..samplers import TG, Auto, Sampler, chosen
 from ..samplers.auto import MAX_GAUSSIAN
 from ..status import ABOUT_THE_MODEL
 from . import concentrations
@@ -89,7 +89,7 @@ class Work:
         many = self.plain_template.prior.shape[-1] > MAX_GAUSSIAN
         default = Auto(match="kl") if many else TG(4096, match="kl")
         # Rounds are judged by evidence, which chains estimate only if they are asked to.
-        self.method = (default if method == "auto" else chosen(method)).with_evidence()
+        self.method = _matched_by_logs(default if method == "auto" else chosen(method)).with_evidence()
         if not self.method.has_evidence:
             raise ValueError(
                 f"{self.method.name!r} doesn't estimate the evidence, by which learn judges its rounds; pass "
@@ -147,16 +147,32 @@ class Work:
     def template(self, state: State) -> LinearTemplate:
         """Return the template of all problems with what has been learned."""
         if state.covariance is None:
-            common = float(np.sqrt(np.nanmean(np.square(self.residuals(self.optima)))))
-            own = self._template("estimate" if self.level == "estimate" else common)
+            own = self._template("estimate" if self.level == "estimate" else self._common_level())
         elif state.covariance.is_diagonal:
             # Levels of rows as weights: there may be too many rows for a matrix.
             own = self._template("estimate" if self.level == "estimate" else 1.0, np.sqrt(state.covariance.levels))
         else:
-            matrix = jnp.asarray(state.matrix, self.design.dtype)
+            matrix = jnp.asarray(_definite(state.matrix, self.design.dtype), self.design.dtype)
             noise = Correlated(matrix, scale="estimate" if self.level == "estimate" else 1.0)
             own = self._template(noise, design=self.design_of(state))
         return dataclasses.replace(own, prior=jnp.asarray(state.prior, self.design.dtype))
+
+    def _common_level(self) -> float:
+        """Return one noise level for all problems, from the data that no theta reaches."""
+        residuals = self.residuals(self.optima)
+        scaled = self.wide if self.row_scale is None else self.wide * self.row_scale[:, None]
+        basis = self._outside(scaled)
+        num_rows, free = basis.shape
+        if not free:
+            raise ValueError(
+                f'level="common" with {num_rows} rows: a design with so many columns fits any target, so that nothing '
+                'tells the noise; pass level="estimate"'
+            )
+        if self.row_scale is not None:
+            return float(np.sqrt(np.mean(np.square(residuals[self.whole] @ basis))))
+        # With gaps, residuals at the optima are larger than the part outside by what the walls add.
+        seen = np.isfinite(residuals).sum()
+        return float(np.sqrt(np.nansum(np.square(residuals)) / max(seen * free / num_rows, 1)))
 
     def design_of(self, state: State) -> np.ndarray:
         """Return the design with what has been learned about it, ``(N, P)``."""
@@ -307,3 +323,15 @@ def _choose(key: jax.Array, count: int, sample: int) -> np.ndarray:
     if count <= sample:
         return np.arange(count)
     return np.sort(np.asarray(jax.random.permutation(jax.random.fold_in(key, 1 << 20), count)[:sample]))
+
+
+def _definite(matrix: np.ndarray | None, dtype: Any) -> np.ndarray:
+    """Return a covariance whose smallest eigenvalue is above the rounding errors of a dtype."""
+    assert matrix is not None
+    rounding = float(jnp.finfo(dtype).eps) * np.trace(matrix)
+    return matrix + max(rounding - np.linalg.eigvalsh(matrix)[0], 0.0) * np.eye(len(matrix))
+
+
+def _matched_by_logs(method: Sampler) -> Sampler:
+    """Return the method with ``match="kl"``: its concentrations carry the means of ``ln omega`` to learn from."""
+    return dataclasses.replace(method, match="kl") if hasattr(method, "match") else method  # type: ignore[call-arg]

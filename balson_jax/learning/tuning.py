@@ -16,7 +16,7 @@ from ..execution.grids import fit_grid
 from ..posteriors.posterior import Posterior
 from ..problems.base import Problem, require_problem
 from ..samplers import Sampler, chosen
-from .comparison import require_evidence, warn_of_sharpened
+from .comparison import require_evidence, summed, warn_of_sharpened
 
 
 class Tuning(NamedTuple):
@@ -115,7 +115,7 @@ def tune(
     flat = jax.tree.map(lambda leaf: leaf.reshape(math.prod(sizes), *leaf.shape[3:]), found)
     evidence = jnp.where(jnp.isnan(flat.log_evidence), -jnp.inf, flat.log_evidence)
     if shared:
-        best_one = evidence.sum(tuple(range(1, evidence.ndim))).argmax()
+        best_one = summed(evidence).argmax()
         posterior = jax.tree.map(lambda leaf: leaf[best_one], flat)
     else:
         best_one = evidence.argmax(0)

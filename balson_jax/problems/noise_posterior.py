@@ -62,7 +62,9 @@ class NoisePosterior:
             return lax.collapse(jnp.moveaxis(values, 0, -2), values.ndim - 2)
 
         parts = together(self.scales), together(weights[..., None] * self.weights)
-        error = None if self.mean_stderr is None else jnp.sqrt(jnp.square(weights * self.mean_stderr).sum(0))
+        error = self.mean_stderr
+        if error is not None:  # parts share their random numbers, and those of no weight may have no error
+            error = jnp.where(weights > 0, weights * error, 0).sum(0)
         return NoisePosterior(self.shape[0], *parts, self.relative[0], error)
 
     @property
