@@ -85,7 +85,6 @@ class Work:
         self.plain = State(None, np.asarray(self.plain_template.prior, np.float64))
         if self.plain.prior.ndim > 1:
             raise ValueError(f"prior has shape {self.plain.prior.shape}; learn takes one prior for all problems")
-        self._set_up()
         many = self.plain_template.prior.shape[-1] > MAX_GAUSSIAN
         default = Auto(match="kl") if many else TG(4096, match="kl")
         # Rounds are judged by evidence, which chains estimate only if they are asked to.
@@ -95,6 +94,7 @@ class Work:
                 f"{self.method.name!r} doesn't estimate the evidence, by which learn judges its rounds; pass "
                 'method="auto"'
             )
+        self._set_up()
 
     def _check(self, coordinates: Any) -> None:
         """Read the coordinates of the rows, and note what the batch is too small for."""
@@ -334,4 +334,5 @@ def _definite(matrix: np.ndarray | None, dtype: Any) -> np.ndarray:
 
 def _matched_by_logs(method: Sampler) -> Sampler:
     """Return the method with ``match="kl"``: its concentrations carry the means of ``ln omega`` to learn from."""
-    return dataclasses.replace(method, match="kl") if hasattr(method, "match") else method  # type: ignore[call-arg]
+    has_rule = any(field.name == "match" for field in dataclasses.fields(method))  # type: ignore[arg-type]
+    return dataclasses.replace(method, match="kl") if has_rule else method  # type: ignore[call-arg]

@@ -106,3 +106,46 @@ def test_lowers(name, platform):
     exported = jax.export.export(jax.jit(function), platforms=[platform])(*arguments)
     assert exported.platforms == (platform,)
     assert len(exported.mlir_module_serialized) > 1000
+
+
+# --- many columns of which few matter: presence, unknown concentrations, evidence of chains ---------------------------
+
+
+def columns(num_components: int, prior) -> balson.Problem:
+    design = jnp.cos(jnp.arange(1.0, 7)[:, None] * jnp.arange(num_components))
+    return balson.linear_problem(design, jnp.ones((3, 6)), noise=1.0, prior=prior)
+
+
+RANGE = balson.CommonConcentration(0.1, 2.0, 3)
+
+
+def presence(seed, problem):
+    """Probabilities of inclusion from all draws and from kept ones, and what follows from them."""
+    found = balson.fit(jax.random.key(seed), problem, balson.IS(1024))
+    assert found.present is not None
+    return found.inclusion(), found.present_stderr, found.inclusion(0.05), found.support(0.9)
+
+
+def concentrations(seed, problem):
+    found = balson.fit(jax.random.key(seed), problem, balson.IS(1024))
+    return found.concentration.interval(0.8), found.concentration.mean, found.concentration.std, found.hdi()
+
+
+SPARSE = {
+    "presence": lambda: (presence, columns(9, 0.3)),
+    "concentrations": lambda: (concentrations, columns(3, RANGE)),
+    "concentrations by auto": lambda: (fit_with("auto"), columns(3, RANGE)),
+    "concentrations by chains": lambda: (fit_with("hit_and_run"), columns(3, RANGE)),
+    "evidence": lambda: (fit_with(balson.HitAndRun(evidence=True)), beyond("signed_at_most")),
+    "evidence of a model": lambda: (fit_with(balson.HitAndRun(evidence=True)), FUNCTIONS["model"]()[-1]),
+    "rates": lambda: (fit_with(balson.HitAndRun(walls="rates", evidence=True)), columns(9, 0.3)),
+    "auto": lambda: (fit_with(balson.Auto(evidence=True)), columns(33, 1.0)),
+}
+
+
+@thinned("name", ["presence"], [name for name in SPARSE if name != "presence"])
+def test_sparse_priors_lower_for_all_platforms_at_once(name):
+    function, problem = SPARSE[name]()
+    exported = jax.export.export(jax.jit(function), platforms=["cuda", "tpu", "rocm"])(SEED, problem)
+    assert exported.platforms == ("cuda", "tpu", "rocm")
+    assert len(exported.mlir_module_serialized) > 1000

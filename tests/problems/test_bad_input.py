@@ -15,6 +15,7 @@ from balson_jax.samplers import resolve
 
 DESIGN, TARGET = DESIGN[:6], TARGETS[0, :6]
 PEAKED, SPARSE = (balson.linear_problem(DESIGN, TARGET, prior=prior) for prior in (2.0, 0.5))
+UNKNOWN = balson.linear_problem(DESIGN, TARGET, prior=balson.CommonConcentration(0.5, 4.0, 3))
 
 
 def with_nan(array, index, value=np.nan):
@@ -48,6 +49,9 @@ def with_nan(array, index, value=np.nan):
         ({"target": np.array(["a"] * 6)}, "target holds 'a'; pass real numbers"),
         ({"target": np.array([None] * 6)}, "target holds None; pass real numbers"),
         ({"prior": None}, "prior is None; pass real numbers, or leave it out"),
+        ({"prior": "sparse"}, "unknown prior='sparse'; choose one of estimate"),
+        ({"prior": balson.CommonConcentration}, "prior is the class CommonConcentration; pass an instance of it"),
+        ({"prior": np.array(["estimate"])}, "prior holds 'estimate'; pass real numbers"),
         ({"noise": balson.InverseGamma}, "noise is the class InverseGamma; pass an instance of it"),
         ({"noise": np.ones((6, 1))}, r"noise has shape \(6, 1\) and target no batch; pass noise\[:, 0\]"),
         ({"noise": np.float32(-0.3)}, "noise is -0.3; noise must be positive"),
@@ -128,6 +132,8 @@ def branching(theta, x):
         ({"target": with_nan(TARGET, 2)}, "or pass missing='drop' if NaN means missing"),
         ({"inputs": {"x": np.arange(6.0), "name": "a"}}, "inputs holds 'a'; pass arrays of numbers"),
         ({"bound": -1.0}, "bound is -1.0; bound must be finite and not negative"),
+        ({"prior": "estimate"}, "prior is 'estimate'; pass real numbers"),
+        ({"prior": balson.CommonConcentration()}, "prior is a CommonConcentration; pass real numbers"),
         ({"bound": "guess"}, "unknown bound='guess'; choose one of search"),
         ({"weights": np.zeros(6)}, "all-zero weights leave no row"),
     ],
@@ -162,6 +168,8 @@ def test_bad_models(arguments, message):
         (lambda: balson.HitAndRun(walls="thick"), "unknown walls='thick'"),
         (lambda: balson.TG(diagnose_tail="no"), "diagnose_tail='no' must be True or False"),
         (lambda: balson.HitAndRun(match="median"), "unknown match='median'"),
+        (lambda: balson.HitAndRun(evidence="yes"), "evidence='yes' must be True or False"),
+        (lambda: balson.Auto(evidence=1), "evidence=1 must be True or False"),
         (lambda: balson.Auto(keep=100), "keep=100 must be 0 or a power of two"),
         (lambda: balson.IS(points="halton"), "unknown points='halton'; choose one of sobol, pseudo"),
     ],
@@ -183,6 +191,17 @@ def test_bad_methods(construct, message):
         ({"method": balson.IS(proposal=[1.0, -1.0, 1.0])}, r"proposal\[1\] is -1.0"),
         ({"method": balson.HitAndRun(walls="hard"), "problem": PEAKED}, "walls='hard' needs a prior of 1 for all"),
         ({"method": balson.HitAndRun(walls="soft"), "problem": SPARSE}, "walls='soft' needs a prior of at least 1"),
+        (
+            {"method": balson.HitAndRun(walls="rates"), "problem": PEAKED},
+            "walls='rates' needs a prior of at most 1, not one from 2 to 2; leave it out",
+        ),
+        (
+            {"method": balson.HitAndRun(walls="rates", evidence=True), "problem": UNKNOWN},
+            r"not one from 1\.4\d+ to 4; leave",
+        ),
+        ({"method": "rsirs", "problem": UNKNOWN}, "which 'rsirs' doesn't estimate; pass method=.auto"),
+        ({"method": balson.Auto(target_ess=0.0), "problem": UNKNOWN}, "target_ess is 0.0"),
+        ({"method": balson.IS(proposal=np.ones(2)), "problem": UNKNOWN}, r"proposal has shape \(2,\); pass 3"),
         ({"method": balson.HitAndRun(target_ess=-1.0)}, "target_ess is -1.0"),
         ({"method": balson.Auto(target_ess=0.0)}, "target_ess is 0.0"),
         ({"method": balson.HitAndRun(target_ess=np.ones(2))}, r"target_ess has shape \(2,\); pass one number"),
@@ -234,6 +253,43 @@ def test_bad_calls_of_a_posterior():
         found.predict(lambda theta: {"a": theta})
     with pytest.raises(ValueError, match="outside jit"):
         jax.jit(lambda posterior: posterior.raise_for_status())(found)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((2.0, 1.0), "smallest=2.0 and largest=1.0 must be positive, and in order"),
+        ((0.0, 1.0), "smallest=0.0 and largest=1.0 must be positive, and in order"),
+        ((0.1, np.inf), "smallest=0.1 and largest=inf must be positive"),
+        ((np.nan, 1.0), "smallest=nan and largest=1.0 must be"),
+        (("small", 1.0), "smallest is 'small'; pass real numbers"),
+        ((0.1, [1.0, 2.0]), r"largest has shape \(2,\); pass one number"),
+        ((0.1, 1.0, 1), "num=1 must be at least 2"),
+        ((0.1, 1.0, 2.5), "num is 2.5; it must be an integer"),
+    ],
+)
+def test_bad_ranges_of_concentrations(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        balson.CommonConcentration(*arguments)
+
+
+def test_ranges_of_concentrations_take_any_scalars():
+    """They are static, so that scalars of NumPy and JAX must become numbers of Python."""
+    found = balson.CommonConcentration(np.float32(0.25), jnp.array(4.0), np.int64(3))
+    assert found == balson.CommonConcentration(0.25, 4.0, 3)
+    assert hash(found) == hash(balson.CommonConcentration(0.25, 4.0, 3))
+    np.testing.assert_allclose(found.shares().sum(), 1)
+    with pytest.raises(ValueError, match="smallest has a value that is not known inside a trace; pass one number"):
+        jax.jit(lambda value: balson.CommonConcentration(value, 1.0).values())(0.1)
+
+
+def test_bad_calls_of_a_concentration():
+    grid = jnp.array([0.1, 1.0, 10.0])
+    found = balson.ConcentrationPosterior(grid, jnp.array([0.25, 0.5, 0.25]), grid, grid, grid)
+    with pytest.raises(ValueError, match=r"level=90 must lie between 0 and 1; pass 0.9 for 90 %"):
+        found.interval(90)
+    with pytest.raises(ValueError, match=r"level has shape \(2,\); pass one number"):
+        found.interval(np.ones(2) / 2)
 
 
 def test_integers_lists_and_half_precision_are_accepted():
