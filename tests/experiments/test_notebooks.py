@@ -17,6 +17,7 @@ SMALL = {
     "02_many_problems": "num_pixels = 200\nnum_draws = 4096",
     "03_beyond_polynomials": "num_draws = 4096\nnum_targets = 50",
     "04_unmixing": "side = 12",
+    "05_sensing": "trials = 2\npoints = 2",
     "06_audio": "num_frames = 4",
 }
 
