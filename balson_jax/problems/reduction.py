@@ -47,10 +47,22 @@ class _Raw(Batched):
 
     def whitened(self) -> tuple[jax.Array, ...]:
         """Return design and target; without nuisance columns, if there are any, whose coefficients follow."""
-        design, target = self._columns(self.design), rows.whiten(self.target, self.scale, self.cholesky)
-        if self.nuisance is None:
-            return design, target
-        return without_span(self._columns(self.nuisance), design, target)
+        design, target, nuisance = self._together() if self.design.ndim == 2 else self._apart()
+        return (design, target) if nuisance is None else without_span(nuisance, design, target)
+
+    def _together(self) -> tuple[jax.Array, jax.Array, jax.Array | None]:
+        """Whiten all by one call: two LAPACK calls that run at the same time may wait for each other for ever."""
+        count, num_rows = self.design.shape[-1], self.design.shape[0]
+        columns = self.design.T if self.nuisance is None else jnp.concatenate([self.design.T, self.nuisance.T])
+        targets = self.target.reshape(-1, num_rows)
+        whole = rows.whiten(jnp.concatenate([columns, targets]), self.scale, self.cholesky)
+        target = whole[len(columns) :].reshape(self.target.shape)
+        nuisance = None if self.nuisance is None else whole[count : len(columns)].T
+        return whole[:count].T, target, nuisance
+
+    def _apart(self) -> tuple[jax.Array, jax.Array, jax.Array | None]:
+        nuisance = None if self.nuisance is None else self._columns(self.nuisance)
+        return self._columns(self.design), rows.whiten(self.target, self.scale, self.cholesky), nuisance
 
     def _columns(self, matrix: jax.Array) -> jax.Array:
         columns = rows.whiten(jnp.moveaxis(matrix, -1, 0), self.scale, self.cholesky)

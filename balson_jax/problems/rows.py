@@ -46,6 +46,9 @@ def whiten(rows: jax.Array, scale: jax.Array | None, cholesky: jax.Array | None)
         rows = rows * scale
     if cholesky is None:
         return rows
+    if cholesky.ndim == 2:  # one matrix for all: no copy of it for each
+        flat = rows.reshape(-1, rows.shape[-1])
+        return solve_triangular(cholesky, flat.T, lower=True).T.reshape(rows.shape)
     batch = np.broadcast_shapes(rows.shape[:-1], cholesky.shape[:-2])
     factor = jnp.broadcast_to(cholesky, (*batch, *cholesky.shape[-2:]))
     rows = jnp.broadcast_to(rows, (*batch, rows.shape[-1]))
